@@ -1,0 +1,44 @@
+# Stet. `make help` lists the targets.
+GO      ?= go
+BIN     := bin/stet
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+SOURCE   ?=
+TOPICS   ?=
+DURATION ?=
+RATE     ?=
+
+.PHONY: help run build test test-unit test-interop lint bench clean
+
+help:
+	@echo "make run    demo: a live mirror with lag, fail-over and byte proof (SOURCE=host:port TOPICS=re2 DURATION=30s RATE=20MB)"
+	@echo "make build  builds $(BIN)"
+	@echo "make test   all tests; those against real Apache Kafka run when Maven and a JDK are there"
+	@echo "make lint   gofmt, go vet, golangci-lint and govulncheck where they can be had"
+	@echo "make bench  micro-benchmarks and the catch-up benchmark with ratios"
+	@echo "make clean  removes what was built"
+
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/stet
+
+run: build
+	$(BIN) demo $(if $(SOURCE),--source $(SOURCE)) $(if $(TOPICS),--topics '$(TOPICS)') $(if $(DURATION),--duration $(DURATION)) $(if $(RATE),--rate $(RATE))
+
+test: build
+	GO=$(GO) scripts/test
+
+test-unit:
+	GO=$(GO) scripts/test unit
+
+test-interop: build
+	GO=$(GO) scripts/test interop
+
+lint:
+	GO=$(GO) scripts/lint
+
+bench: build
+	GO=$(GO) scripts/bench
+
+clean:
+	rm -rf bin .build
