@@ -1,0 +1,18 @@
+// Package log stores partitions on disk in Apache Kafka's own layout: segments
+// with offset, time and transaction index, producer snapshots, the leader-epoch
+// checkpoint, partition.metadata, meta.properties and the offset checkpoints.
+//
+// A Manager owns the log directories of a broker, a Log one partition.
+//
+// Locks. Log.mu serialises everything that changes a log: append, truncation,
+// roll, retention, flush bookkeeping. Log.pub is a short lock around the
+// published view (segment list, end offset, size); readers take only that one,
+// and never wait for the disk under it. Manager.mu guards the partition table
+// and is taken before a Log's locks, never inside them.
+//
+// Goroutines. None of its own: Manager.Run is the one loop, started by the owner.
+//
+// Files. An index is kept in memory while its segment is active and is written
+// out at roll, flush, checkpoint and close; the files of a crash are never
+// trusted but rebuilt from the batches. See recovery.go for the crash cases.
+package log
