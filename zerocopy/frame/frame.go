@@ -1,0 +1,93 @@
+package frame
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"stet/zerocopy"
+)
+
+// SizeError says that a peer claimed a frame size that is negative or above the limit.
+type SizeError struct {
+	First [4]byte // the four bytes, as they came
+	Limit int
+}
+
+// Size is the claimed size in bytes.
+func (e *SizeError) Size() int32 { return int32(binary.BigEndian.Uint32(e.First[:])) }
+
+// Error implements error.
+func (e *SizeError) Error() string {
+	return fmt.Sprintf("frame size %d is not between 0 and %d", e.Size(), e.Limit)
+}
+
+// ReadSize reads the four bytes that precede a frame. The error is a *SizeError, or
+// the reader's: io.EOF when the peer closed between two frames.
+func ReadSize(r io.Reader, limit int) (int, error) {
+	var b [4]byte
+	return readSize(r, b[:], limit)
+}
+
+// readSize takes the scratch from its caller, which keeps it off the heap there.
+func readSize(r io.Reader, b []byte, limit int) (int, error) {
+	if _, err := io.ReadFull(r, b); err != nil {
+		return 0, err
+	}
+	if n := int32(binary.BigEndian.Uint32(b)); n >= 0 && int(n) <= limit {
+		return int(n), nil
+	}
+	return 0, &SizeError{First: [4]byte(b), Limit: limit}
+}
+
+// Reader reads frames into leased buffers.
+type Reader struct {
+	R    io.Reader
+	Pool *zerocopy.Pool
+	// Limit is the largest frame in bytes; a larger claim is a *SizeError before anything is allocated.
+	Limit int
+	// Eager is the largest size in bytes that is allocated on the peer's word. Beyond it the buffer
+	// grows with what has arrived.
+	Eager int
+	// Copied counts bytes that were copied because a buffer had to grow.
+	Copied int64
+
+	scratch [4]byte
+}
+
+// Next reads one frame; the lease holds exactly its bytes, without the size. It waits for the
+// pool's budget once, before the first byte of the body, never in the middle of a frame.
+// io.EOF means that the peer closed between frames, io.ErrUnexpectedEOF inside one.
+func (r *Reader) Next(ctx context.Context) (zerocopy.Lease, error) {
+	n, err := readSize(r.R, r.scratch[:], r.Limit)
+	if err != nil {
+		return zerocopy.Lease{}, err
+	}
+	return r.Body(ctx, n)
+}
+
+// Body reads the n bytes of a frame whose size was read before.
+func (r *Reader) Body(ctx context.Context, n int) (zerocopy.Lease, error) {
+	lease, err := r.Pool.LeaseGrowing(ctx, n, max(r.Eager, 4096))
+	if err != nil {
+		return zerocopy.Lease{}, err
+	}
+	for got := 0; ; {
+		buf := lease.Bytes()
+		m, err := io.ReadFull(r.R, buf[got:])
+		got += m
+		if err != nil {
+			lease.Release()
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return zerocopy.Lease{}, err
+		}
+		if got == n {
+			return lease, nil
+		}
+		r.Copied += int64(lease.Grow(got, min(n, 2*got)))
+	}
+}
