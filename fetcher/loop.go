@@ -1,0 +1,386 @@
+package fetcher
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"stet/zerocopy/frame"
+)
+
+// idleTimeout is how long a loop without partitions keeps its connection: an epoch bump removes a
+// partition and adds it again within milliseconds.
+const idleTimeout = 30 * time.Second
+
+// errReconnect ends a connection on purpose.
+var errReconnect = errors.New("fetcher: reconnect")
+
+// loop fetches from one source broker over one connection. Its goroutine runs run; the other methods are
+// called by the Manager.
+type loop struct {
+	m      *Manager
+	mirror string
+	key    loopKey
+	gate   *gate
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   chan struct{}
+	wake   chan struct{} // holds one token when there may be work
+
+	connected atomic.Bool
+
+	mu         sync.Mutex
+	closed     bool // ended: takes no more partitions
+	leader     Leader
+	config     Config
+	reconnect  context.CancelFunc // ends the present connection
+	partitions map[ID]*partition
+	byID       map[[16]byte]*topic
+	byName     map[string]*topic
+	dirty      []*partition
+	waiting    []*partition
+	fetchables int // partitions that a request would cover
+	noIDs      int // partitions without a topic id
+	forgotten  []forgotten
+	covered    time.Time // when a session's response was last received
+	session    session
+
+	// of the goroutine alone
+	req     kmsg.FetchRequest
+	walker  frame.FetchWalker
+	plans   []plan
+	events  []Event
+	rate    float64 // bytes per second, smoothed
+	rotate  int
+	scratch []*partition
+}
+
+type forgotten struct {
+	topic     *topic
+	partition int32
+}
+
+func newLoop(m *Manager, mi *mirror, key loopKey, g *gate) *loop {
+	l := &loop{m: m, mirror: mi.name, key: key, gate: g, done: make(chan struct{}), wake: make(chan struct{}, 1), leader: mi.leader, config: mi.config,
+		partitions: map[ID]*partition{}, byID: map[[16]byte]*topic{}, byName: map[string]*topic{}, req: kmsg.NewFetchRequest()}
+	l.ctx, l.cancel = context.WithCancel(m.ctx)
+	return l
+}
+
+// add reports false when the loop has ended.
+func (l *loop) add(p *partition) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	t := l.byName[p.id.Topic]
+	if t == nil || t.id != p.id.TopicID {
+		t = &topic{id: p.id.TopicID, name: p.id.Topic, partitions: map[int32]*partition{}}
+		l.byName[t.name] = t
+		if t.id != ([16]byte{}) {
+			l.byID[t.id] = t
+		}
+	}
+	p.topic = t
+	t.partitions[p.id.Partition] = p
+	l.partitions[p.id] = p
+	l.fetchables++
+	if p.id.TopicID == ([16]byte{}) {
+		l.noIDs++
+		l.session.reset() // the version changes
+	}
+	l.touch(p)
+	l.signal()
+	return true
+}
+
+// touch puts p among those that the session has to be told about. The lock is held.
+func (l *loop) touch(p *partition) {
+	if !p.dirty {
+		p.dirty = true
+		l.dirty = append(l.dirty, p)
+	}
+}
+
+// remove waits for an append that is under way.
+func (l *loop) remove(id ID) *partition {
+	l.mu.Lock()
+	p := l.partitions[id]
+	if p != nil {
+		delete(l.partitions, id)
+		delete(p.topic.partitions, id.Partition)
+		if len(p.topic.partitions) == 0 {
+			if l.byName[p.topic.name] == p.topic {
+				delete(l.byName, p.topic.name)
+			}
+			if l.byID[p.topic.id] == p.topic {
+				delete(l.byID, p.topic.id)
+			}
+		}
+		if p.fetchable() {
+			l.fetchables--
+		}
+		if id.TopicID == ([16]byte{}) {
+			l.noIDs--
+			l.session.reset()
+		}
+		l.leave(p)
+	}
+	l.mu.Unlock()
+	if p != nil {
+		p.mu.Lock()
+		p.removed = true
+		p.mu.Unlock()
+	}
+	return p
+}
+
+// leave takes p out of the session with the next request. The lock is held.
+func (l *loop) leave(p *partition) {
+	if p.inRequest {
+		p.inRequest = false
+		l.forgotten = append(l.forgotten, forgotten{p.topic, p.id.Partition})
+	}
+}
+
+// halt ends the fetching of p until it is added again. The lock is held.
+func (l *loop) halt(p *partition) {
+	if p.fetchable() {
+		l.fetchables--
+	}
+	p.halted = true
+	l.leave(p)
+}
+
+// pause lets p out until the back-off has passed. The lock is held.
+func (l *loop) pause(p *partition, until time.Time) {
+	if p.fetchable() {
+		l.fetchables--
+		p.waiting = true
+		l.waiting = append(l.waiting, p)
+	}
+	p.retryAt = until
+	l.leave(p)
+}
+
+func (l *loop) configure(leader Leader, config Config, reconnect bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leader, l.config = leader, config
+	if reconnect && l.reconnect != nil {
+		l.reconnect()
+	}
+}
+
+func (l *loop) status(id ID) (Status, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.partitions[id]
+	if p == nil {
+		return Status{}, false
+	}
+	s := Status{Broker: l.key.broker, Fetcher: l.key.n, Covered: p.covered, Halted: p.halted, Err: l.gate.state()}
+	if p.inRequest && p.fetched && l.covered.After(s.Covered) {
+		s.Covered = l.covered
+	}
+	return s, true
+}
+
+func (l *loop) ended() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
+}
+
+func (l *loop) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run is the loop's goroutine.
+func (l *loop) run() {
+	defer close(l.done)
+	defer l.m.forget(l)
+	for l.ready(l.ctx) {
+		if err := l.gate.enter(l.ctx); err != nil {
+			continue // ready finds the context ended
+		}
+		ctx, leader := l.begin()
+		conn, err := leader.Connect(ctx, l.key.broker, l.key.n)
+		if err != nil {
+			l.m.o.Counters.ConnectErrors.Add(1)
+			l.failed(err, "cannot connect to the source broker")
+			continue
+		}
+		l.m.o.Counters.Connects.Add(1)
+		l.gate.done(nil)
+		l.connected.Store(true)
+		err = l.serve(ctx, conn)
+		l.connected.Store(false)
+		conn.Close()
+		if err != nil && ctx.Err() == nil {
+			l.m.o.Counters.BrokenConnections.Add(1)
+			l.failed(err, "connection to the source broker ended")
+		}
+	}
+}
+
+func (l *loop) failed(err error, what string) {
+	if l.ctx.Err() != nil {
+		err = nil // we ended it; the others may try
+	}
+	if l.gate.done(err) && err != nil {
+		l.m.o.Logger.Warn(what, "mirror", l.mirror, "broker", l.key.broker, "fetcher", l.key.n, "error", err)
+	}
+}
+
+// begin makes the context of the next connection.
+func (l *loop) begin() (context.Context, Leader) {
+	ctx, cancel := context.WithCancel(l.ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reconnect != nil {
+		l.reconnect()
+	}
+	l.reconnect = cancel
+	l.session.reset()
+	for _, p := range l.partitions {
+		p.next, p.epoch = p.sink.LogEndOffset(), p.sink.LatestEpoch()
+	}
+	return ctx, l.leader
+}
+
+// ready waits until there is something to fetch. It reports false when the loop has to end: removed, or
+// without partitions for a while.
+func (l *loop) ready(ctx context.Context) bool {
+	idle := time.Now().Add(idleTimeout)
+	for {
+		l.mu.Lock()
+		wait := time.Until(idle)
+		now := time.Now()
+		l.resume(now)
+		switch {
+		case l.ctx.Err() != nil, len(l.partitions) == 0 && wait <= 0:
+			l.closed = true
+			if l.reconnect != nil {
+				l.reconnect()
+			}
+			l.mu.Unlock()
+			return false
+		case ctx.Err() != nil:
+			l.mu.Unlock()
+			return false
+		case l.fetchables > 0:
+			l.mu.Unlock()
+			return true
+		case len(l.partitions) > 0:
+			wait = time.Hour
+			for _, p := range l.waiting {
+				wait = min(wait, p.retryAt.Sub(now))
+			}
+		}
+		l.mu.Unlock()
+		_ = sleep(ctx, max(wait, 0), l.wake) // an ended context is seen above
+	}
+}
+
+// resume takes the partitions back whose back-off has passed. The lock is held.
+func (l *loop) resume(now time.Time) {
+	keep := l.waiting[:0]
+	for _, p := range l.waiting {
+		switch {
+		case p.halted || l.partitions[p.id] != p:
+			p.waiting = false
+		case p.retryAt.After(now):
+			keep = append(keep, p)
+		default:
+			p.waiting = false
+			l.fetchables++
+			l.touch(p)
+		}
+	}
+	clear(l.waiting[len(keep):])
+	l.waiting = keep
+}
+
+// serve uses one connection until it breaks, the context ends or there is nothing left to fetch.
+func (l *loop) serve(ctx context.Context, conn Conn) error {
+	out := false // a request is outstanding
+	var sentAt time.Time
+	c := l.m.o.Counters
+	for {
+		if !out {
+			if !l.ready(ctx) {
+				return ctx.Err()
+			}
+			var err error
+			if out, err = l.send(conn); err != nil {
+				return err
+			}
+			sentAt = time.Now()
+			if !out {
+				continue
+			}
+		}
+		lease, body, err := conn.Receive(ctx)
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		c.Responses.Add(1)
+		c.ResponseBytes.Add(int64(len(body)))
+		if l.m.o.OnResponse != nil {
+			l.m.o.OnResponse(l.mirror, now.Sub(sentAt))
+		}
+		l.measure(len(body), now.Sub(sentAt))
+		out = false
+		planErr := l.plan(body, now)
+		throttle := time.Duration(l.walker.ThrottleMillis) * time.Millisecond
+		if planErr == nil && throttle <= 0 {
+			if out, planErr = l.send(conn); out {
+				sentAt = time.Now()
+			}
+		}
+		l.append(now)
+		lease.Release()
+		l.deliver()
+		if planErr != nil {
+			return planErr
+		}
+		if throttle > 0 {
+			c.ThrottleMillis.Add(throttle.Milliseconds())
+			if err := sleep(ctx, throttle, nil); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// deliver hands out the events that were collected, with no lock held.
+func (l *loop) deliver() {
+	for i := range l.events {
+		l.m.o.Events.Partition(l.events[i])
+	}
+	clear(l.events)
+	l.events = l.events[:0]
+}
+
+// measure keeps a smoothed rate, from which the limits grow.
+func (l *loop) measure(n int, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	r := float64(n) / d.Seconds()
+	if r > l.rate {
+		l.rate = r
+	} else {
+		l.rate += (r - l.rate) / 8
+	}
+}
