@@ -1,0 +1,269 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+
+	"stet/broker/meta"
+)
+
+// Options for Open.
+type Options struct {
+	// Dir holds the quorum's files; it is created when missing.
+	Dir    string
+	NodeID int32
+	// Voters are the node ids of the voters; empty means NodeID alone.
+	Voters []int32
+	Logger *slog.Logger
+	// OnCommit is called after each commit, in order, with the image already
+	// published. It must not wait for a Propose. The first call is made by Open
+	// and shows everything that was restored as one delta from the empty image.
+	OnCommit func(*meta.Delta)
+	// SnapshotThreshold is the number of raft entries between snapshots; 0: 4096.
+	SnapshotThreshold uint64
+}
+
+// Errors of Propose.
+var (
+	// ErrBase says that the records were made for another image than the current one.
+	ErrBase = errors.New("quorum: the metadata has changed meanwhile")
+	// ErrNotLeader says that this node does not lead the quorum, or that it was closed.
+	ErrNotLeader = errors.New("quorum: not the leader")
+	// ErrTooLarge says that a proposal is larger than one raft entry may be.
+	ErrTooLarge = errors.New("quorum: proposal too large")
+)
+
+// MaxProposalBytes bounds one proposal.
+const MaxProposalBytes = 64 << 20
+
+// Quorum is safe for concurrent use.
+type Quorum struct {
+	raft      *raft.Raft
+	store     *raftboltdb.BoltStore
+	transport raft.Transport
+	fsm       *fsm
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// Election timing with one voter: nobody else can be missed, so the only effect
+// of these is how long a start takes.
+const (
+	singleHeartbeat = 20 * time.Millisecond
+	openTimeout     = 30 * time.Second
+	lockTimeout     = 2 * time.Second
+)
+
+// Open restores the metadata, waits until this node leads and everything
+// committed is applied, calls OnCommit once, and returns. A directory that
+// another process has open, or that belongs to another node, is an error.
+func Open(o Options) (*Quorum, error) {
+	voters := o.Voters
+	if len(voters) == 0 {
+		voters = []int32{o.NodeID}
+	}
+	if len(voters) > 1 || voters[0] != o.NodeID {
+		return nil, fmt.Errorf("quorum: voters %v are configured; this version of Stet runs with one voter, the node itself (%d)", voters, o.NodeID)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := makeDir(o.Dir); err != nil {
+		return nil, fmt.Errorf("quorum: %w", err)
+	}
+	store, err := openStore(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	q := &Quorum{store: store, fsm: newFSM(o.OnCommit)}
+	if err := q.start(o); err != nil {
+		_ = q.Close()
+		return nil, err
+	}
+	q.fsm.goLive()
+	return q, nil
+}
+
+// makeDir creates the directory durably.
+func makeDir(dir string) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(dir))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+func openStore(dir string) (*raftboltdb.BoltStore, error) {
+	path := filepath.Join(dir, "raft.db")
+	options := *bbolt.DefaultOptions
+	options.Timeout = lockTimeout
+	store, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &options})
+	if err != nil {
+		if errors.Is(err, bbolt.ErrTimeout) {
+			return nil, fmt.Errorf("quorum: %s is open in another process", path)
+		}
+		return nil, fmt.Errorf("quorum: open %s: %w", path, err)
+	}
+	if err := syncDir(dir); err != nil {
+		_ = store.Close()
+		return nil, fmt.Errorf("quorum: %w", err)
+	}
+	return store, nil
+}
+
+func (q *Quorum) start(o Options) error {
+	log := hclogTo(o.Logger)
+	snapshots, err := raft.NewFileSnapshotStoreWithLogger(o.Dir, 1, log)
+	if err != nil {
+		return fmt.Errorf("quorum: snapshots: %w", err)
+	}
+	id := raft.ServerID(strconv.Itoa(int(o.NodeID)))
+	address := raft.ServerAddress("node-" + id)
+	_, q.transport = raft.NewInmemTransport(address)
+
+	c := raft.DefaultConfig()
+	c.LocalID = id
+	c.Logger = log
+	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = singleHeartbeat, singleHeartbeat, singleHeartbeat
+	c.CommitTimeout = singleHeartbeat / 4
+	c.SnapshotInterval = 30 * time.Second
+	c.SnapshotThreshold = 4096
+	c.TrailingLogs = 1024
+	if o.SnapshotThreshold > 0 {
+		c.SnapshotThreshold, c.TrailingLogs = o.SnapshotThreshold, o.SnapshotThreshold/4
+	}
+
+	exists, err := raft.HasExistingState(q.store, q.store, snapshots)
+	if err != nil {
+		return fmt.Errorf("quorum: read %s: %w", o.Dir, err)
+	}
+	if !exists {
+		first := raft.Configuration{Servers: []raft.Server{{ID: id, Address: address}}}
+		if err := raft.BootstrapCluster(c, q.store, q.store, snapshots, q.transport, first); err != nil {
+			return fmt.Errorf("quorum: initialise %s: %w", o.Dir, err)
+		}
+	}
+	if q.raft, err = raft.NewRaft(c, q.fsm, q.store, q.store, snapshots, q.transport); err != nil {
+		return fmt.Errorf("quorum: open %s: %w", o.Dir, errors.Join(err, q.fsm.failure()))
+	}
+	return q.catchUp(o, id)
+}
+
+// catchUp waits until this node leads and has applied all that was committed.
+func (q *Quorum) catchUp(o Options, id raft.ServerID) error {
+	conf := q.raft.GetConfiguration()
+	if err := conf.Error(); err != nil {
+		return fmt.Errorf("quorum: %w", err)
+	}
+	member := false
+	for _, s := range conf.Configuration().Servers {
+		member = member || s.ID == id
+	}
+	if !member {
+		return fmt.Errorf("quorum: %s belongs to node %s, not to node %s", o.Dir, conf.Configuration().Servers[0].ID, id)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
+	defer cancel()
+	if err := q.WaitLeader(ctx); err != nil {
+		return err
+	}
+	if err := q.raft.Barrier(openTimeout).Error(); err != nil {
+		return fmt.Errorf("quorum: %w", err)
+	}
+	if err := q.fsm.failure(); err != nil {
+		return fmt.Errorf("quorum: %s: %w", o.Dir, err)
+	}
+	return nil
+}
+
+// Image is the latest committed image.
+func (q *Quorum) Image() *meta.Image { return q.fsm.image.Load() }
+
+// IsLeader says whether Propose can succeed here.
+func (q *Quorum) IsLeader() bool { return q.raft.State() == raft.Leader }
+
+// WaitLeader returns when this node leads, or with ctx's error.
+func (q *Quorum) WaitLeader(ctx context.Context) error {
+	// LeaderCh has a buffer of one and drops old values: IsLeader decides.
+	for !q.IsLeader() {
+		select {
+		case <-q.raft.LeaderCh():
+		case <-ctx.Done():
+			return fmt.Errorf("quorum: waiting for a leader: %w", ctx.Err())
+		case <-time.After(singleHeartbeat):
+		}
+	}
+	return nil
+}
+
+// Propose makes records durable and applies them, if the image's offset is still
+// base. It returns after the commit and after OnCommit ran. An error of ctx, and
+// one that wraps ErrNotLeader, leave it open whether the records were committed;
+// ErrBase and ErrTooLarge mean that they were not.
+func (q *Quorum) Propose(ctx context.Context, base int64, recs []meta.Record) error {
+	data := encodeProposal(base, recs)
+	if len(data) > MaxProposalBytes {
+		return fmt.Errorf("%w: %d bytes, at most %d are allowed", ErrTooLarge, len(data), MaxProposalBytes)
+	}
+	future := q.raft.Apply(data, 0)
+	done := make(chan error, 1)
+	go func() {
+		if err := future.Error(); err != nil {
+			done <- fmt.Errorf("%w: %w", ErrNotLeader, err)
+			return
+		}
+		err, _ := future.Response().(error)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("quorum: %w", ctx.Err())
+	}
+}
+
+// Snapshot writes a snapshot now; it is otherwise taken when enough has changed.
+func (q *Quorum) Snapshot() error {
+	err := q.raft.Snapshot().Error()
+	if errors.Is(err, raft.ErrNothingNewToSnapshot) {
+		return nil
+	}
+	return err
+}
+
+// Close stops raft and closes the files. Proposals in flight fail.
+func (q *Quorum) Close() error {
+	q.closeOnce.Do(func() {
+		if q.raft != nil {
+			q.closeErr = q.raft.Shutdown().Error()
+		}
+		if c, ok := q.transport.(raft.WithClose); ok {
+			q.closeErr = errors.Join(q.closeErr, c.Close())
+		}
+		q.closeErr = errors.Join(q.closeErr, q.store.Close())
+	})
+	return q.closeErr
+}
