@@ -1,0 +1,98 @@
+package metrics
+
+import (
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.uber.org/atomic"
+)
+
+// Emit reports one value during a scrape; labels in the order of the declaration.
+type Emit func(d *Desc, value float64, labels ...string)
+
+// Registry collects the values of a process. The zero value is not usable.
+type Registry struct {
+	prom  *prometheus.Registry
+	descs map[*Desc]*prometheus.Desc
+
+	mu      sync.Mutex
+	sources []func(Emit)
+	scrape  atomic.Duration
+}
+
+// New returns an empty registry.
+func New() *Registry {
+	r := &Registry{prom: prometheus.NewRegistry(), descs: map[*Desc]*prometheus.Desc{}}
+	for _, d := range Declared {
+		if d.Kind != Histogram {
+			r.descs[d] = prometheus.NewDesc(d.Name, d.Help, d.Labels, nil)
+		}
+	}
+	r.prom.MustRegister((*source)(r), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}
+
+// Source adds a function that is asked at each scrape.
+func (r *Registry) Source(f func(Emit)) {
+	r.mu.Lock()
+	r.sources = append(r.sources, f)
+	r.mu.Unlock()
+}
+
+// durations are buckets from a tenth of a millisecond to a minute.
+var durations = []float64{.0001, .0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 60}
+
+// Durations makes the histogram of a declared *_duration_seconds metric. Call it once per metric.
+func (r *Registry) Durations(d *Desc) *Timings {
+	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: d.Name, Help: d.Help, Buckets: durations}, d.Labels)
+	r.prom.MustRegister(v)
+	return &Timings{v}
+}
+
+// Timings is a histogram of durations with labels.
+type Timings struct{ v *prometheus.HistogramVec }
+
+// Observe records one duration.
+func (t *Timings) Observe(d time.Duration, labels ...string) {
+	t.v.WithLabelValues(labels...).Observe(d.Seconds())
+}
+
+// Forget drops the series of labels, for example of a deleted mirror.
+func (t *Timings) Forget(labels ...string) { t.v.DeleteLabelValues(labels...) }
+
+// Handler serves /metrics.
+func (r *Registry) Handler() http.Handler {
+	return promhttp.HandlerFor(r.prom, promhttp.HandlerOpts{})
+}
+
+// LastScrape is how long the sources took at the last scrape.
+func (r *Registry) LastScrape() time.Duration { return r.scrape.Load() }
+
+// source is the Registry as Prometheus' collector. It describes nothing, so that
+// series may come and go.
+type source Registry
+
+func (*source) Describe(chan<- *prometheus.Desc) {}
+
+func (s *source) Collect(out chan<- prometheus.Metric) {
+	r := (*Registry)(s)
+	start := time.Now()
+	r.mu.Lock()
+	sources := r.sources
+	r.mu.Unlock()
+	emit := func(d *Desc, value float64, labels ...string) {
+		typ := prometheus.GaugeValue
+		if d.Kind == Counter {
+			typ = prometheus.CounterValue
+		}
+		out <- prometheus.MustNewConstMetric(r.descs[d], typ, value, labels...)
+	}
+	for _, f := range sources {
+		f(emit)
+	}
+	r.scrape.Store(time.Since(start))
+}
