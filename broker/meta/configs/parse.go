@@ -1,0 +1,48 @@
+package configs
+
+import (
+	"strconv"
+	"strings"
+)
+
+// The value readers panic on a value that Check would have refused: everything
+// that reaches them has been checked.
+
+// Int64 reads the value of a whole-number key.
+func Int64(values map[string]string, key string) int64 {
+	n, err := strconv.ParseInt(strings.TrimSpace(values[key]), 10, 64)
+	if err != nil {
+		panic("BUG: unchecked config " + key + "=" + values[key])
+	}
+	return n
+}
+
+// Bool reads the value of a boolean key.
+func Bool(values map[string]string, key string) bool {
+	return strings.EqualFold(strings.TrimSpace(values[key]), "true")
+}
+
+// Float reads the value of a number key.
+func Float(values map[string]string, key string) float64 {
+	f, err := strconv.ParseFloat(strings.TrimSpace(values[key]), 64)
+	if err != nil {
+		panic("BUG: unchecked config " + key + "=" + values[key])
+	}
+	return f
+}
+
+// ThrottledReplicas says whether the list of a throttled-replicas key names a
+// partition's replica on a broker.
+func ThrottledReplicas(value string, partition, broker int32) bool {
+	value = strings.TrimSpace(value)
+	if value == "*" {
+		return true
+	}
+	want := strconv.Itoa(int(partition)) + ":" + strconv.Itoa(int(broker))
+	for _, p := range SplitList(value) {
+		if p == want {
+			return true
+		}
+	}
+	return false
+}
