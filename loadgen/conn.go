@@ -1,0 +1,193 @@
+package loadgen
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// conn is one pipelined connection to a broker. Requests are answered in order;
+// a callback gets each answer's body on the reader's goroutine.
+type conn struct {
+	nc net.Conn
+	bw *bufio.Writer
+
+	mu      sync.Mutex
+	pending []pendingAnswer
+	err     error
+	next    int32
+	done    chan struct{}
+}
+
+type pendingAnswer struct {
+	correlation int32
+	flexible    bool
+	f           func(body []byte, at time.Time, err error)
+}
+
+const maxAnswer = 256 << 20
+
+func dial(addr string) (*conn, error) {
+	nc, err := net.DialTimeout("tcp", addr, 5*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{nc: nc, bw: bufio.NewWriterSize(nc, 64<<10), done: make(chan struct{})}
+	go c.read()
+	return c, nil
+}
+
+func (c *conn) close() {
+	c.nc.Close()
+	<-c.done
+}
+
+// send writes a request whose body is given; f is called exactly once, when the
+// answer is there or, for a request without one, when it was written. Callers
+// must not use one conn from two goroutines at once.
+func (c *conn) send(key, version int16, flexible bool, body [][]byte, answered bool, f func([]byte, time.Time, error)) {
+	c.mu.Lock()
+	if c.err != nil {
+		err := c.err
+		c.mu.Unlock()
+		f(nil, time.Now(), err)
+		return
+	}
+	c.next++
+	id := c.next
+	if answered {
+		c.pending = append(c.pending, pendingAnswer{id, flexible, f})
+	}
+	c.mu.Unlock()
+	const client = "stet-loadgen"
+	head := make([]byte, 0, 32)
+	head = binary.BigEndian.AppendUint32(head, 0)
+	head = binary.BigEndian.AppendUint16(head, uint16(key))
+	head = binary.BigEndian.AppendUint16(head, uint16(version))
+	head = binary.BigEndian.AppendUint32(head, uint32(id))
+	head = binary.BigEndian.AppendUint16(head, uint16(len(client)))
+	head = append(head, client...)
+	if flexible {
+		head = append(head, 0)
+	}
+	size := len(head) - 4
+	for _, b := range body {
+		size += len(b)
+	}
+	binary.BigEndian.PutUint32(head, uint32(size))
+	_, err := c.bw.Write(head)
+	for _, b := range body {
+		if err == nil {
+			_, err = c.bw.Write(b)
+		}
+	}
+	if err == nil {
+		err = c.bw.Flush()
+	}
+	if err != nil {
+		c.fail(err)
+	}
+	if !answered {
+		f(nil, time.Now(), err)
+	}
+}
+
+// request sends a kmsg request and waits for the answer.
+func (c *conn) request(req kmsg.Request, resp kmsg.Response) error {
+	result := make(chan error, 1)
+	c.send(req.Key(), req.GetVersion(), req.IsFlexible(), [][]byte{req.AppendTo(nil)}, true, func(body []byte, _ time.Time, err error) {
+		if err == nil {
+			resp.SetVersion(req.GetVersion())
+			err = resp.ReadFrom(body)
+		}
+		result <- err
+	})
+	return <-result
+}
+
+func (c *conn) fail(err error) {
+	c.mu.Lock()
+	if c.err == nil {
+		c.err = err
+	}
+	c.mu.Unlock()
+	c.nc.Close()
+}
+
+func (c *conn) read() {
+	defer close(c.done)
+	br := bufio.NewReaderSize(c.nc, 64<<10)
+	var buf []byte
+	for {
+		body, err := readAnswer(br, &buf)
+		at := time.Now()
+		c.mu.Lock()
+		if err == nil && len(c.pending) == 0 {
+			err = errors.New("an answer that nobody asked for")
+		}
+		if err != nil {
+			if c.err == nil {
+				c.err = err
+			}
+			rest, why := c.pending, c.err
+			c.pending = nil
+			c.mu.Unlock()
+			c.nc.Close()
+			for _, p := range rest {
+				p.f(nil, at, why)
+			}
+			return
+		}
+		p := c.pending[0]
+		c.pending = c.pending[1:]
+		c.mu.Unlock()
+		if got := int32(binary.BigEndian.Uint32(body)); got != p.correlation {
+			p.f(nil, at, fmt.Errorf("correlation id %d where %d is next", got, p.correlation))
+			c.fail(errors.New("answers out of order"))
+			continue
+		}
+		body = body[4:]
+		if p.flexible {
+			if len(body) == 0 || body[0] != 0 {
+				p.f(nil, at, errors.New("unexpected tagged fields in a response header"))
+				continue
+			}
+			body = body[1:]
+		}
+		p.f(body, at, nil)
+	}
+}
+
+// readAnswer reads one frame into *buf, growing it by what is received.
+func readAnswer(br *bufio.Reader, buf *[]byte) ([]byte, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(br, head[:]); err != nil {
+		return nil, err
+	}
+	n := int(int32(binary.BigEndian.Uint32(head[:])))
+	if n < 4 || n > maxAnswer {
+		return nil, fmt.Errorf("an answer of %d bytes; not a Kafka broker?", n)
+	}
+	b := (*buf)[:0]
+	for len(b) < n {
+		if len(b) == cap(b) {
+			grown := make([]byte, len(b), min(n, max(64<<10, 2*cap(b))))
+			copy(grown, b)
+			b = grown
+		}
+		k, err := io.ReadFull(br, b[len(b):min(n, cap(b))])
+		b = b[:len(b)+k]
+		if err != nil {
+			return nil, err
+		}
+	}
+	*buf = b
+	return b, nil
+}

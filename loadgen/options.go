@@ -1,0 +1,113 @@
+package loadgen
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Options are common to the scenarios (CLI.md, "Common").
+type Options struct {
+	Rate        Rate
+	RecordSize  int
+	BatchSize   int
+	Linger      time.Duration
+	Compression string
+	Acks        int16
+	Partitions  int
+	Create      bool
+	Producers   int
+	Duration    time.Duration
+	Warmup      time.Duration
+	Seed        uint64
+	CPU         map[string]int // NAME -> PID
+	// Acked is told of every acknowledged batch, in no order between partitions; it may be nil.
+	Acked func(partition int32, baseOffset int64, records, bytes int, at time.Time)
+	// Progress gets a line now and then; it may be nil.
+	Progress io.Writer
+	// Redraw overwrites the line, for a terminal.
+	Redraw bool
+}
+
+// Rate is bytes or records per second; the zero value means as fast as acknowledgements come.
+type Rate struct {
+	PerSecond float64
+	Bytes     bool
+}
+
+// Records is the rate in records of a size; 0: unlimited.
+func (r Rate) Records(recordSize int) float64 {
+	if r.Bytes {
+		return r.PerSecond / float64(recordSize)
+	}
+	return r.PerSecond
+}
+
+// ParseRate reads "20MB" (bytes per second) or "5000" (records per second).
+func ParseRate(s string) (Rate, error) {
+	if n, err := strconv.ParseFloat(s, 64); err == nil {
+		if n <= 0 || math.IsInf(n, 0) || math.IsNaN(n) || n > 1e9 {
+			return Rate{}, fmt.Errorf("rate %q is not above 0 and at most 1e9 records per second", s)
+		}
+		return Rate{PerSecond: n}, nil
+	}
+	b, err := ParseSize(strings.TrimSuffix(s, "/s"))
+	if err != nil {
+		return Rate{}, fmt.Errorf("rate %q is neither records per second nor a size per second such as 20MB", s)
+	}
+	if b <= 0 {
+		return Rate{}, fmt.Errorf("rate %q is not above 0", s)
+	}
+	return Rate{PerSecond: float64(b), Bytes: true}, nil
+}
+
+var units = []struct {
+	suffix string
+	factor float64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
+	{"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1},
+}
+
+// ParseSize reads bytes: "64MiB", "1GB", "16384".
+func ParseSize(s string) (int64, error) {
+	text, factor := s, 1.0
+	for _, u := range units {
+		if strings.HasSuffix(s, u.suffix) {
+			text, factor = strings.TrimSuffix(s, u.suffix), u.factor
+			break
+		}
+	}
+	n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	if err != nil || n < 0 || n*factor > 1<<62 {
+		return 0, fmt.Errorf("%q is not a size such as 64MiB, 1GB or 16384", s)
+	}
+	return int64(n * factor), nil
+}
+
+// Check refuses what makes no sense, naming the flag.
+func (o *Options) Check() error {
+	switch {
+	case o.RecordSize < 1 || o.RecordSize > 64<<20:
+		return fmt.Errorf("--record-size %d; allowed are 1 to 64MiB", o.RecordSize)
+	case o.BatchSize < 1 || o.BatchSize > 64<<20:
+		return fmt.Errorf("--batch-size %d; allowed are 1 to 64MiB", o.BatchSize)
+	case o.Producers < 1 || o.Producers > 1000:
+		return fmt.Errorf("--producers %d; allowed are 1 to 1000", o.Producers)
+	case o.Duration <= 0:
+		return fmt.Errorf("--duration %s is not above 0", o.Duration)
+	case o.Warmup < 0:
+		return fmt.Errorf("--warmup %s is negative", o.Warmup)
+	case o.Linger < 0:
+		return fmt.Errorf("--linger %s is negative", o.Linger)
+	case o.Acks < -1 || o.Acks > 1:
+		return fmt.Errorf("--acks %d; allowed are all, 1 and 0", o.Acks)
+	case o.Create && o.Partitions < 1:
+		return fmt.Errorf("--partitions %d is not above 0", o.Partitions)
+	}
+	_, err := newCodec(o.Compression)
+	return err
+}
