@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -36,6 +37,7 @@ type link struct {
 	reader    frame.Reader
 	buf       []byte // of the request
 	next      int32  // correlation id
+	http      atomic.Bool
 }
 
 type versionRange struct{ min, max int16 }
@@ -59,11 +61,38 @@ func (o *Options) dial(ctx context.Context, addr, clientID string, pool *zerocop
 			_ = tcp.SetReadBuffer(o.ReceiveBuffer)
 		}
 	}
+	doubt := time.AfterFunc(silence, func() {
+		if o.speaksHTTP(ctx, addr) {
+			l.http.Store(true)
+			_ = conn.SetDeadline(time.Unix(1, 0))
+		}
+	})
+	defer doubt.Stop()
 	if err := l.negotiate(ctx); err != nil {
 		conn.Close()
 		return nil, err
 	}
 	return l, nil
+}
+
+// silence is how long a peer may think about its versions before we ask ourselves what it is. HTTP servers wait
+// for the end of a line that never comes.
+const silence = 1500 * time.Millisecond
+
+// speaksHTTP asks on a connection of its own.
+func (o *Options) speaksHTTP(ctx context.Context, addr string) bool {
+	conn, err := o.Dial(ctx, "tcp", addr)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(silence))
+	var first [4]byte
+	if _, err := io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n"); err != nil {
+		return false
+	}
+	_, err = io.ReadFull(conn, first[:])
+	return err == nil && string(first[:]) == "HTTP"
 }
 
 // negotiate asks for the versions, first with the version that names our software (KIP-511).
@@ -105,6 +134,8 @@ func (l *link) explain(err error) error {
 	var size *frame.SizeError
 	var netErr net.Error
 	switch {
+	case l.http.Load():
+		return fmt.Errorf("%s does not speak the Kafka protocol: it answered with HTTP", l.addr)
 	case errors.As(err, &size):
 		first := string(size.First[:])
 		switch {
