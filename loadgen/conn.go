@@ -101,9 +101,17 @@ func (c *conn) send(key, version int16, flexible bool, body [][]byte, answered b
 
 // request sends a kmsg request and waits for the answer.
 func (c *conn) request(req kmsg.Request, resp kmsg.Response) error {
+	var at time.Time
+	return c.requestAt(req, resp, &at)
+}
+
+// requestAt also tells when the answer's last byte was read. What resp refers to
+// is valid until the next request.
+func (c *conn) requestAt(req kmsg.Request, resp kmsg.Response, at *time.Time) error {
 	result := make(chan error, 1)
-	c.send(req.Key(), req.GetVersion(), req.IsFlexible(), [][]byte{req.AppendTo(nil)}, true, func(body []byte, _ time.Time, err error) {
+	c.send(req.Key(), req.GetVersion(), req.IsFlexible(), [][]byte{req.AppendTo(nil)}, true, func(body []byte, when time.Time, err error) {
 		if err == nil {
+			*at = when
 			resp.SetVersion(req.GetVersion())
 			err = resp.ReadFrom(body)
 		}

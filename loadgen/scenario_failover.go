@@ -1,0 +1,321 @@
+package loadgen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"sort"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"stet/broker/mirrormsg"
+)
+
+// FailoverOptions say what is failed over, and how.
+type FailoverOptions struct {
+	Options
+	Source, Destination, Mirror string
+	Topics                      string // RE2, full match
+	Rounds                      int
+	SourcePID                   int // killed (SIGKILL) right before the stop; 0: the source lives on
+}
+
+// Failover loads the source, stops the mirror and measures how soon each
+// partition is writable and readable at the destination. Between rounds the
+// mirror is started again (a rehearsal), which cuts what the probes wrote.
+func Failover(ctx context.Context, o FailoverOptions) (*Report, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	if o.Rounds < 1 {
+		return nil, fmt.Errorf("--rounds %d is not above 0", o.Rounds)
+	}
+	if o.SourcePID != 0 && o.Rounds > 1 {
+		return nil, errors.New("--source-pid kills the source, so --rounds must be 1")
+	}
+	f := &failover{o: o, stop: NewRecorder(), ack: NewRecorder(), read: NewRecorder(), gap: NewRecorder()}
+	var err error
+	if f.src, err = openTarget(o.Source); err != nil {
+		return nil, err
+	}
+	defer f.src.close()
+	if f.dst, err = openTarget(o.Destination); err != nil {
+		return nil, err
+	}
+	defer f.dst.close()
+	if err := f.findTopics(ctx); err != nil {
+		return nil, err
+	}
+	r := newReport("failover", o.Options)
+	r.Parameters["rounds"], r.Parameters["mirror"], r.Parameters["topics"] = o.Rounds, o.Mirror, f.topics
+	r.Failover = &FailoverResult{}
+	for i := range o.Rounds {
+		if i > 0 {
+			if err := f.restart(ctx); err != nil {
+				return nil, fmt.Errorf("round %d: %w", i+1, err)
+			}
+		}
+		if err := f.round(ctx, r); err != nil {
+			return nil, fmt.Errorf("round %d: %w", i+1, err)
+		}
+		r.Failover.Rounds++
+		if o.Progress != nil {
+			p50, _ := f.ack.Quantile(.5)
+			fmt.Fprintf(o.Progress, "failover round %d of %d: first acknowledgement p50 %.1f ms so far\n", i+1, o.Rounds, p50)
+		}
+	}
+	r.add("stop_ms", f.stop)
+	r.add("first_ack_ms", f.ack)
+	r.add("first_read_ms", f.read)
+	r.add("write_gap_ms", f.gap)
+	r.check("writable", f.failed == 0, "%d of %d partitions did not become writable and readable", f.failed, f.tried)
+	return r, nil
+}
+
+type failover struct {
+	o                    FailoverOptions
+	src, dst             *target
+	topics               []string
+	stop, ack, read, gap *Recorder
+	tried, failed        int
+}
+
+func (f *failover) findTopics(ctx context.Context) error {
+	re, err := regexp.Compile("^(?:" + f.o.Topics + ")$")
+	if err != nil {
+		return fmt.Errorf("--topics %q is not an RE2 pattern: %w", f.o.Topics, err)
+	}
+	m, err := describeMirror(ctx, f.dst.cl, f.o.Mirror)
+	if err != nil {
+		return err
+	}
+	for _, t := range m.Topics {
+		if re.MatchString(t.TopicName) {
+			f.topics = append(f.topics, t.TopicName)
+		}
+	}
+	if len(f.topics) == 0 {
+		return fmt.Errorf("no topic of mirror %s matches %s", f.o.Mirror, f.o.Topics)
+	}
+	sort.Strings(f.topics)
+	return nil
+}
+
+func describeMirror(ctx context.Context, cl *kgo.Client, mirror string) (*mirrormsg.DescribeMirrorsResponseMirror, error) {
+	req := mirrormsg.NewPtrDescribeMirrorsRequest()
+	req.MirrorNames = []string{mirror}
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return nil, err
+	}
+	if err := mirrormsg.ErrorForCode(resp.ErrorCode); err != nil {
+		return nil, err
+	}
+	if len(resp.Mirrors) != 1 {
+		return nil, fmt.Errorf("no mirror %s", mirror)
+	}
+	if err := mirrormsg.ErrorForCode(resp.Mirrors[0].ErrorCode); err != nil {
+		return nil, fmt.Errorf("mirror %s: %w", mirror, err)
+	}
+	return &resp.Mirrors[0], nil
+}
+
+// round loads the source, stops, and probes.
+func (f *failover) round(ctx context.Context, r *Report) error {
+	manifests := map[string]*manifest{}
+	var layouts []*layout
+	loadCtx, endLoad := context.WithCancel(ctx)
+	defer endLoad()
+	var wg sync.WaitGroup
+	var loads []*load
+	for _, topic := range f.topics {
+		ls, err := f.src.layout(ctx, topic)
+		if err != nil {
+			return err
+		}
+		ld, err := f.dst.layout(ctx, topic)
+		if err != nil {
+			return err
+		}
+		layouts = append(layouts, ld)
+		m := newManifest(topic)
+		manifests[topic] = m
+		o := f.o.Options
+		o.Rate.PerSecond /= float64(len(f.topics))
+		o.Acked = m.add
+		l := newLoad(f.src, ls, o)
+		loads = append(loads, l)
+		wg.Add(1)
+		go func() { defer wg.Done(); _ = l.run(loadCtx) }() // a source that is killed ends it; the checks are on D
+	}
+	probes, err := openProbes(layouts)
+	if err != nil {
+		return err
+	}
+	defer closeProbes(probes)
+	select {
+	case <-time.After(f.o.Warmup + f.o.Duration):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if f.o.SourcePID != 0 {
+		if err := syscall.Kill(f.o.SourcePID, syscall.SIGKILL); err != nil {
+			return fmt.Errorf("--source-pid %d: %w", f.o.SourcePID, err)
+		}
+	}
+	pctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	answered := make(chan error, 1)
+	var resp *mirrormsg.StopMirrorTopicsResponse
+	var t1 time.Time
+	t0 := time.Now()
+	go func() {
+		var err error
+		resp, err = f.sendStop(pctx)
+		t1 = time.Now()
+		answered <- err
+	}()
+	results := runProbes(pctx, probes)
+	if err := <-answered; err != nil {
+		return err
+	}
+	endLoad()
+	wg.Wait()
+	f.stop.Record(t1.Sub(t0), 1)
+	for _, l := range loads {
+		r.Load.Records += l.records.Load()
+		r.Load.Bytes += l.bytes.Load()
+	}
+	var why []string
+	for _, p := range results {
+		f.tried++
+		if p.err != nil {
+			f.failed++
+			why = append(why, fmt.Sprintf("%s-%d: %v", p.topic, p.partition, p.err))
+			continue
+		}
+		f.ack.Record(p.firstAck.Sub(t0), 1)
+		f.read.Record(p.firstRead.Sub(t0), 1)
+		if last, ok := manifests[p.topic].last(p.partition); ok && last.Before(p.firstAck) {
+			f.gap.Record(p.firstAck.Sub(last), 1)
+		}
+	}
+	if len(why) > 0 {
+		return errors.New(strings.Join(why, "; "))
+	}
+	f.recoveryPoint(r, resp, manifests, t0)
+	return nil
+}
+
+// recoveryPoint compares what was acknowledged at the source before the stop with
+// what the stop report says was copied.
+func (f *failover) recoveryPoint(r *Report, resp *mirrormsg.StopMirrorTopicsResponse, manifests map[string]*manifest, t0 time.Time) {
+	rp := &r.Failover.RecoveryPoint
+	for i := range resp.Topics {
+		m := manifests[resp.Topics[i].Name]
+		if m == nil {
+			continue
+		}
+		for _, s := range resp.Topics[i].Stops {
+			lost := m.before(t0).lost(s.PartitionIndex, s.LastMirrorOffset)
+			rp.Records += lost.Records
+			rp.Bytes += lost.Bytes
+			rp.Ms = max(rp.Ms, lost.Ms)
+		}
+	}
+}
+
+// before keeps what was acknowledged before t.
+func (m *manifest) before(t time.Time) *manifest {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := newManifest(m.topic)
+	for p, acks := range m.acks {
+		for _, a := range acks {
+			if a.at.Before(t) {
+				out.acks[p] = append(out.acks[p], a)
+			}
+		}
+	}
+	return out
+}
+
+func (f *failover) sendStop(ctx context.Context) (*mirrormsg.StopMirrorTopicsResponse, error) {
+	req := mirrormsg.NewPtrStopMirrorTopicsRequest()
+	req.MirrorName = f.o.Mirror
+	for _, t := range f.topics {
+		rt := mirrormsg.NewStopMirrorTopicsRequestTopic()
+		rt.TopicName = t
+		req.Topics = append(req.Topics, rt)
+	}
+	resp, err := req.RequestWith(ctx, f.dst.cl)
+	if err != nil {
+		return nil, fmt.Errorf("stop: %w", err)
+	}
+	errs := []error{mirrormsg.ErrorForCode(resp.ErrorCode)}
+	for i := range resp.Topics {
+		if err := mirrormsg.ErrorForCode(resp.Topics[i].ErrorCode); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", resp.Topics[i].Name, err))
+		}
+	}
+	return resp, errors.Join(errs...)
+}
+
+// restart starts the topics again and waits until they mirror and have caught up.
+func (f *failover) restart(ctx context.Context) error {
+	req := mirrormsg.NewPtrStartMirrorTopicsRequest()
+	req.MirrorName = f.o.Mirror
+	for _, t := range f.topics {
+		rt := mirrormsg.NewStartMirrorTopicsRequestTopic()
+		rt.TopicName = t
+		req.Topics = append(req.Topics, rt)
+	}
+	resp, err := req.RequestWith(ctx, f.dst.cl)
+	if err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	errs := []error{mirrormsg.ErrorForCode(resp.ErrorCode)}
+	for i := range resp.Topics {
+		if err := mirrormsg.ErrorForCode(resp.Topics[i].ErrorCode); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", resp.Topics[i].Name, err))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	want := map[string]bool{}
+	for _, t := range f.topics {
+		want[t] = true
+	}
+	for {
+		m, err := describeMirror(ctx, f.dst.cl, f.o.Mirror)
+		if err != nil {
+			return err
+		}
+		ready := true
+		state := ""
+		for _, t := range m.Topics {
+			for _, p := range t.Partitions {
+				if want[t.TopicName] && (p.State != "MIRRORING" || p.Lag != 0) {
+					ready = false
+					state = fmt.Sprintf("%s-%d is %s with lag %d", t.TopicName, p.PartitionIndex, p.State, p.Lag)
+				}
+			}
+		}
+		if ready {
+			return nil
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("after a minute %s", state)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package loadgen
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// drainPatience bounds the wait for the destination to show what was acknowledged.
+const drainPatience = 30 * time.Second
+
+// Lag loads the source of a mirror and measures how much later each record can be
+// fetched at the destination, beside a control consumer at the source.
+func Lag(ctx context.Context, source, destination, topic string, o Options) (*Report, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	src, err := openTarget(source)
+	if err != nil {
+		return nil, err
+	}
+	defer src.close()
+	dst, err := openTarget(destination)
+	if err != nil {
+		return nil, err
+	}
+	defer dst.close()
+	ls, err := src.layout(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	ld, err := dst.layout(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	if len(ls.leaders) != len(ld.leaders) {
+		return nil, fmt.Errorf("topic %s has %d partitions at the source and %d at the destination; is it mirrored?", topic, len(ls.leaders), len(ld.leaders))
+	}
+	ends, err := src.ends(ctx, topic, false)
+	if err != nil {
+		return nil, err
+	}
+	if err := waitEnds(ctx, dst, topic, ends, drainPatience); err != nil {
+		return nil, err
+	}
+	r := newReport("lag", o)
+	cpu, err := startCPU(o.CPU)
+	if err != nil {
+		return nil, err
+	}
+	track := newLagTracker()
+	user := o.Acked
+	o.Acked = func(p int32, base int64, n, bytes int, at time.Time) {
+		track.acked(p, base, n, at)
+		if user != nil {
+			user(p, base, n, bytes, at)
+		}
+	}
+	run := newLoad(src, ls, o)
+	track.from = time.Now().Add(o.Warmup)
+
+	rctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	readers := []*reader{{t: src, layout: ls, seen: track.atSource}, {t: dst, layout: ld, seen: track.atDestination, patient: true}}
+	errs := make([]error, len(readers))
+	for i, rd := range readers {
+		wg.Add(1)
+		go func() { defer wg.Done(); errs[i] = rd.run(rctx, ends, nil) }()
+	}
+	stop := func() {}
+	if o.Progress != nil {
+		total := o.Warmup + o.Duration
+		stop = every(o, func(since time.Duration) string {
+			p50, _ := track.added.Quantile(.5)
+			p99, _ := track.added.Quantile(.99)
+			return fmt.Sprintf("lag %3.0f%%  %.1f MB acknowledged, added lag p50 %.2f ms p99 %.2f ms, %d batches on their way, %s left",
+				100*min(1, since.Seconds()/total.Seconds()), float64(run.bytes.Load())/1e6, p50, p99, track.waiting(), max(0, total-since).Round(time.Second))
+		})
+	}
+	err = run.run(ctx)
+	// Everything acknowledged must come out at the other end before the figures are closed.
+	deadline := time.Now().Add(drainPatience)
+	for err == nil && track.waiting() > 0 && time.Now().Before(deadline) && ctx.Err() == nil {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+	cancel()
+	wg.Wait()
+	stop()
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range errs {
+		if e != nil {
+			return nil, e
+		}
+	}
+	run.result(r, o.Duration)
+	cpu.perGiB(r, run.wire.Load())
+	r.add("replication_lag_ms", track.replication)
+	r.add("control_ms", track.control)
+	r.add("added_lag_ms", track.added)
+	r.check("complete", track.waiting() == 0, "%d acknowledged batches did not come out of both sides", track.waiting())
+	if track.added.Count() == 0 {
+		return r, fmt.Errorf("%w: no record came out of both sides", ErrNothing)
+	}
+	return r, nil
+}
+
+// waitEnds waits until the destination's partitions have reached ends.
+func waitEnds(ctx context.Context, t *target, topic string, ends []int64, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		got, err := t.ends(ctx, topic, false)
+		behind := int64(0)
+		if err == nil {
+			for p := range ends {
+				if p < len(got) {
+					behind += max(0, ends[p]-got[p])
+				} else {
+					behind += ends[p]
+				}
+			}
+			if behind == 0 {
+				return nil
+			}
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			if err != nil {
+				return err
+			}
+			return fmt.Errorf("topic %s: the destination is %d records behind the source and does not catch up in %s; is it mirrored?", topic, behind, patience)
+		}
+	}
+}
