@@ -1,0 +1,249 @@
+package log
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"stet/internal/vfs"
+)
+
+// background is the work that Run does.
+type background struct {
+	mu      sync.Mutex
+	flushes map[*Log]bool
+	removal []removal
+	wake    chan struct{}
+}
+
+type removal struct {
+	path  string
+	dueMs int64
+}
+
+func (b *background) init() {
+	b.flushes = map[*Log]bool{}
+	b.wake = make(chan struct{}, 1)
+}
+
+// flushSoon asks for a flush of the segments that are not written to any more.
+func (m *Manager) flushSoon(l *Log) {
+	m.bg.mu.Lock()
+	m.bg.flushes[l] = true
+	m.bg.mu.Unlock()
+	select {
+	case m.bg.wake <- struct{}{}:
+	default:
+	}
+}
+
+// removeLater removes a file or directory after delayMs.
+func (m *Manager) removeLater(path string, delayMs int64) {
+	due := m.o.Clock.Now().UnixMilli() + max(delayMs, 0)
+	m.bg.mu.Lock()
+	m.bg.removal = append(m.bg.removal, removal{path, due})
+	m.bg.mu.Unlock()
+}
+
+func (b *background) removeAll(fsys vfs.FS) {
+	b.mu.Lock()
+	all := b.removal
+	b.removal = nil
+	b.mu.Unlock()
+	for _, r := range all {
+		_ = fsys.RemoveAll(r.path) // it is tried again at the next start
+	}
+}
+
+// RemoveDue removes the files whose delay is over. Run calls it.
+func (m *Manager) RemoveDue() {
+	now := m.o.Clock.Now().UnixMilli()
+	m.bg.mu.Lock()
+	var due []removal
+	keep := m.bg.removal[:0]
+	for _, r := range m.bg.removal {
+		if r.dueMs <= now {
+			due = append(due, r)
+		} else {
+			keep = append(keep, r)
+		}
+	}
+	m.bg.removal = keep
+	m.bg.mu.Unlock()
+	for _, r := range due {
+		if err := m.o.FS.RemoveAll(r.path); err != nil {
+			m.o.Logger.Warn("file could not be removed", "file", r.path, "err", err)
+		}
+	}
+}
+
+// FlushSealed flushes the segments that were rolled since the last call. Run calls it.
+func (m *Manager) FlushSealed() {
+	m.bg.mu.Lock()
+	todo := m.bg.flushes
+	m.bg.flushes = map[*Log]bool{}
+	m.bg.mu.Unlock()
+	for l := range todo {
+		_ = l.flush(true) // a failure takes the log offline by itself
+	}
+}
+
+// Checkpoint writes the three checkpoint files where they changed, and the index entries
+// that only memory has. Run calls it.
+func (m *Manager) Checkpoint() {
+	m.checkpointWatermarks()
+	logs := m.Logs()
+	for _, l := range logs {
+		l.persist()
+	}
+	for _, d := range m.dirs {
+		if err := d.checkpointOffsets(logs, false); err != nil {
+			m.o.Logger.Error("checkpoint could not be written", "file", d.path, "err", err)
+		}
+	}
+}
+
+// checkpointOffsets writes recovery points (durably) and log starts. With sync all three
+// files are written durably.
+func (d *dataDir) checkpointOffsets(logs []*Log, sync bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	recovery, start, hw := map[topicPartition]int64{}, map[topicPartition]int64{}, map[topicPartition]int64{}
+	changed := sync
+	for _, l := range logs {
+		if filepath.Dir(l.dir) != d.path {
+			continue
+		}
+		o := l.offsets()
+		r, had := d.durable[l.tp]
+		if !o.ok && !had {
+			continue
+		}
+		if o.ok { // of an offline log, what was true stays true
+			r = o.recoveryPoint
+		}
+		recovery[l.tp], hw[l.tp] = r, o.hw
+		if o.startLine {
+			start[l.tp] = o.start
+		}
+		changed = changed || !had || r != d.durable[l.tp]
+	}
+	if changed || len(recovery) != len(d.durable) {
+		if err := d.writeRecoveryPoints(recovery); err != nil {
+			return err
+		}
+	}
+	if sync {
+		if err := d.write(highWatermarkFile, hw, true); err != nil {
+			return err
+		}
+	}
+	if err := d.write(logStartFile, start, sync); err != nil {
+		return err
+	}
+	if sync {
+		clear(d.gone)
+	}
+	return nil
+}
+
+// write writes a checkpoint if it changed. d.mu is held.
+func (d *dataDir) write(name string, o map[topicPartition]int64, sync bool) error {
+	text := encodeOffsets(o)
+	if d.written[name] == string(text) && !sync {
+		return nil
+	}
+	if err := writeFile(d.fs, filepath.Join(d.path, name), text, sync); err != nil {
+		return err
+	}
+	d.written[name] = string(text)
+	return nil
+}
+
+func (m *Manager) checkpointWatermarks() {
+	logs := m.Logs()
+	for _, d := range m.dirs {
+		hw := map[topicPartition]int64{}
+		for _, l := range logs {
+			if filepath.Dir(l.dir) == d.path {
+				hw[l.tp] = l.hw.Load()
+			}
+		}
+		d.mu.Lock()
+		err := d.write(highWatermarkFile, hw, false)
+		d.mu.Unlock()
+		if err != nil {
+			m.o.Logger.Error("checkpoint could not be written", "file", d.path, "err", err)
+		}
+	}
+}
+
+// ApplyRetention applies every topic's retention and forgets expired producers. Run calls it.
+func (m *Manager) ApplyRetention() {
+	now := m.o.Clock.Now().UnixMilli()
+	for _, l := range m.Logs() {
+		if l.Err() != nil {
+			continue
+		}
+		if err := l.ApplyRetention(); err != nil {
+			m.o.Logger.Error("retention failed", "topic", l.tp.topic, "partition", l.tp.partition, "err", err)
+		}
+		l.expireProducers(now, m.o.ProducerIDExpirationMs)
+		l.dropIdleIndexes()
+	}
+}
+
+// flushOld flushes the logs whose flush.ms has passed.
+func (m *Manager) flushOld(logs []*Log) {
+	now := m.o.Clock.Now().UnixMilli()
+	for _, l := range logs {
+		every := l.Config().FlushMs
+		if every <= 0 || every > 1<<50 {
+			continue
+		}
+		l.mu.Lock()
+		due := l.usable() == nil && l.unflushed > 0 && now-l.flushedMs >= every
+		l.mu.Unlock()
+		if due {
+			_ = l.Flush()
+		}
+	}
+}
+
+// Run does the periodic work until ctx ends: flushes of rolled segments and by flush.ms,
+// checkpoints, delayed removal, retention, expiry of producers.
+func (m *Manager) Run(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+	var sinceHW, sinceOffsets, sinceRetention time.Duration
+	m.RemoveDue()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.bg.wake:
+			m.FlushSealed()
+			continue
+		case <-tick.C:
+		}
+		m.flushOld(m.Logs())
+		m.RemoveDue()
+		sinceHW += time.Second
+		sinceOffsets += time.Second
+		sinceRetention += time.Second
+		if sinceHW >= ms(m.o.HighWatermarkCheckpointMs) {
+			sinceHW = 0
+			m.checkpointWatermarks()
+		}
+		if sinceOffsets >= ms(m.o.FlushOffsetCheckpointMs) {
+			sinceOffsets = 0
+			m.Checkpoint()
+		}
+		if sinceRetention >= ms(m.o.RetentionCheckMs) {
+			sinceRetention = 0
+			m.ApplyRetention()
+		}
+	}
+}

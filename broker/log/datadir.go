@@ -1,0 +1,312 @@
+package log
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"stet/internal/vfs"
+)
+
+const (
+	lockFile     = ".lock"
+	metaFile     = "meta.properties"
+	cleanFile    = ".kafka_cleanshutdown"
+	deleteSuffix = "-delete"
+	// raftDir is Kafka's own metadata log: not a partition of ours, and not ours to touch.
+	raftDir = "__cluster_metadata-0"
+)
+
+// dataDir is one of log.dirs.
+type dataDir struct {
+	fs   vfs.FS
+	path string
+	lock io.Closer
+	id   string // directory.id
+
+	mu      sync.Mutex
+	durable map[topicPartition]int64 // recovery points as the checkpoint on disk has them
+	written map[string]string        // last content of the other checkpoints
+	gone    map[topicPartition]bool  // partitions that are not there, but have lines on disk
+}
+
+// offsets are a partition's lines in the checkpoint files.
+type offsets struct {
+	recoveryPoint, start, hw int64
+	startLine                bool // the start is not simply the first segment's base
+	ok                       bool
+}
+
+// offsets reads the log's checkpoint values; they stay readable after it was closed.
+func (l *Log) offsets() offsets {
+	l.pub.Lock()
+	first := int64(-1)
+	if len(l.view.segs) > 0 {
+		first = l.view.segs[0].base
+	}
+	l.pub.Unlock()
+	start := l.start.Load()
+	return offsets{l.recoveryPoint.Load(), start, l.hw.Load(), start > first, l.Err() == nil}
+}
+
+func (m *Manager) openDirs() error {
+	fsys := m.o.FS
+	var fresh []*dataDir
+	for _, path := range m.o.Dirs {
+		path = filepath.Clean(path)
+		for _, d := range m.dirs {
+			if d.path == path {
+				return fmt.Errorf("log.dirs names %s twice", path)
+			}
+		}
+		if err := fsys.MkdirAll(path, 0o755); err != nil {
+			return fmt.Errorf("log directory %s: %w", path, err)
+		}
+		d := &dataDir{fs: fsys, path: path, durable: map[topicPartition]int64{}, written: map[string]string{}, gone: map[topicPartition]bool{}}
+		m.dirs = append(m.dirs, d)
+		var err error
+		if d.lock, err = fsys.Lock(filepath.Join(path, lockFile)); err != nil {
+			if errors.Is(err, vfs.ErrLocked) {
+				return fmt.Errorf("log directory %s is in use: %w", path, err)
+			}
+			return fmt.Errorf("log directory %s: %w", path, err)
+		}
+		p, err := readFile(fsys, filepath.Join(path, metaFile))
+		if isNotExist(err) {
+			fresh = append(fresh, d)
+			continue
+		}
+		if err == nil {
+			err = d.checkMeta(p, m)
+		}
+		if err != nil {
+			return fmt.Errorf("log directory %s: %w", path, err)
+		}
+	}
+	if m.clusterID == "" {
+		var id [16]byte
+		_, _ = rand.Read(id[:]) // never fails
+		m.clusterID = idString(id)
+	}
+	for _, d := range fresh {
+		var id [16]byte
+		_, _ = rand.Read(id[:])
+		d.id = idString(id)
+		text := fmt.Appendf(nil, "#\ncluster.id=%s\ndirectory.id=%s\nnode.id=%d\nversion=1\n", m.clusterID, d.id, m.o.NodeID)
+		if err := writeFile(fsys, filepath.Join(d.path, metaFile), text, true); err != nil {
+			return fmt.Errorf("log directory %s: %w", d.path, err)
+		}
+	}
+	return nil
+}
+
+// checkMeta compares meta.properties with the options.
+func (d *dataDir) checkMeta(p []byte, m *Manager) error {
+	kv := map[string]string{}
+	for line := range strings.Lines(string(p)) {
+		line = strings.TrimSpace(line)
+		if k, v, ok := strings.Cut(line, "="); ok && !strings.HasPrefix(line, "#") {
+			kv[strings.TrimSpace(k)] = strings.TrimSpace(v)
+		}
+	}
+	if v := kv["version"]; v != "1" {
+		return fmt.Errorf("%s: version is %q, must be 1", metaFile, v)
+	}
+	cluster := kv["cluster.id"]
+	if cluster == "" {
+		return fmt.Errorf("%s: no cluster.id", metaFile)
+	}
+	if m.clusterID == "" {
+		m.clusterID = cluster
+	}
+	if cluster != m.clusterID {
+		return fmt.Errorf("%s: cluster.id is %s, this broker's is %s", metaFile, cluster, m.clusterID)
+	}
+	if n, err := strconv.ParseInt(kv["node.id"], 10, 32); err != nil || int32(n) != m.o.NodeID {
+		return fmt.Errorf("%s: node.id is %q, this broker's is %d", metaFile, kv["node.id"], m.o.NodeID)
+	}
+	d.id = kv["directory.id"]
+	return nil
+}
+
+// loadDir opens the partitions of a directory.
+func (m *Manager) loadDir(d *dataDir) error {
+	marker := filepath.Join(d.path, cleanFile)
+	_, err := m.o.FS.Stat(marker)
+	clean := err == nil
+	if clean {
+		// From here on a crash is a crash.
+		if err = m.o.FS.Remove(marker); err == nil {
+			err = m.o.FS.SyncDir(d.path)
+		}
+		if err != nil {
+			return fmt.Errorf("log directory %s: %w", d.path, err)
+		}
+	}
+	entries, err := m.o.FS.ReadDir(d.path)
+	if err != nil {
+		return fmt.Errorf("log directory %s: %w", d.path, err)
+	}
+	var recovery, start, hw map[topicPartition]int64
+	for _, c := range []struct {
+		name string
+		m    *map[topicPartition]int64
+	}{{recoveryPointFile, &recovery}, {logStartFile, &start}, {highWatermarkFile, &hw}} {
+		p, err := readFile(m.o.FS, filepath.Join(d.path, c.name))
+		if err == nil {
+			*c.m, err = decodeOffsets(p)
+		}
+		if err != nil && !isNotExist(err) {
+			// Without it more is scanned, or a log start is found again: nothing is lost.
+			m.o.Logger.Warn("checkpoint is not used", "file", filepath.Join(d.path, c.name), "err", err)
+			if c.name == recoveryPointFile {
+				clean = false
+			}
+		}
+	}
+	d.durable = recovery
+	if d.durable == nil {
+		d.durable = map[topicPartition]int64{}
+	}
+	var found []topicPartition
+	for _, e := range entries {
+		switch name := e.Name(); {
+		case !e.IsDir() || name == raftDir:
+		case strings.HasSuffix(name, deleteSuffix):
+			m.removeLater(filepath.Join(d.path, name), 0)
+		default:
+			if tp, err := parsePartitionDir(name); err == nil {
+				found = append(found, tp)
+			}
+		}
+	}
+	for _, c := range []map[topicPartition]int64{recovery, start, hw} {
+		for tp := range c {
+			d.gone[tp] = true
+		}
+	}
+	for _, tp := range found {
+		delete(d.gone, tp)
+	}
+	var mu sync.Mutex
+	parallel(len(found), func(i int) {
+		tp := found[i]
+		dir := filepath.Join(d.path, tp.String())
+		if m.unborn(dir) {
+			d.mu.Lock()
+			d.gone[tp] = true
+			d.mu.Unlock()
+			return
+		}
+		l := openPartition(m, dir, tp, m.configOf(tp.topic), loadFrom{recovery[tp], start[tp], hw[tp], clean})
+		if l.recoveryPoint.Load() < l.end.Load() {
+			m.flushSoon(l)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if other := m.logs[tp]; other != nil {
+			_ = l.fail("open", fmt.Errorf("the partition is also in %s", other.dir))
+			return
+		}
+		m.logs[tp] = l
+	})
+	return nil
+}
+
+// unborn says that a directory is what a crash left of a partition being created: its
+// identity is unreadable or missing, and it holds no data. It is removed.
+func (m *Manager) unborn(dir string) bool {
+	id, _, err := readIdentity(m.o.FS, dir)
+	if err == nil && id != ([16]byte{}) {
+		return false
+	}
+	if data, derr := hasData(m.o.FS, dir); derr != nil || data {
+		return false
+	}
+	return m.o.FS.RemoveAll(dir) == nil
+}
+
+// forgetGone makes sure that a new partition does not inherit the checkpoint lines of a
+// deleted one of the same name: a crash would then trust bytes that nobody synced, or start
+// the log at the old one's start. m.mu is held.
+func (m *Manager) forgetGone(d *dataDir, tp topicPartition) error {
+	d.mu.Lock()
+	gone := d.gone[tp]
+	d.mu.Unlock()
+	if !gone {
+		return nil
+	}
+	logs := make([]*Log, 0, len(m.logs))
+	for _, l := range m.logs {
+		logs = append(logs, l)
+	}
+	return d.checkpointOffsets(logs, true)
+}
+
+// writeRecoveryPoints writes the checkpoint durably. d.mu is held.
+func (d *dataDir) writeRecoveryPoints(points map[topicPartition]int64) error {
+	if err := writeFile(d.fs, filepath.Join(d.path, recoveryPointFile), encodeOffsets(points), true); err != nil {
+		return err
+	}
+	d.durable = points
+	return nil
+}
+
+// lowerDurableRecoveryPoint makes sure that the checkpoint on disk claims nothing from
+// offset on.
+func (m *Manager) lowerDurableRecoveryPoint(l *Log, offset int64) error {
+	d := m.dirOf(l)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.durable[l.tp] <= offset {
+		return nil
+	}
+	points := make(map[topicPartition]int64, len(d.durable))
+	for tp, o := range d.durable {
+		points[tp] = o
+	}
+	points[l.tp] = offset
+	return d.writeRecoveryPoints(points)
+}
+
+// checkpointAll writes all three checkpoint files, for a clean shutdown.
+func (d *dataDir) checkpointAll(logs []*Log, points map[*Log]offsets) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	recovery, start, hw := map[topicPartition]int64{}, map[topicPartition]int64{}, map[topicPartition]int64{}
+	for _, l := range logs {
+		if filepath.Dir(l.dir) != d.path {
+			continue
+		}
+		o := points[l]
+		recovery[l.tp], hw[l.tp] = o.recoveryPoint, o.hw
+		if o.start > 0 {
+			start[l.tp] = o.start
+		}
+	}
+	if err := d.writeRecoveryPoints(recovery); err != nil {
+		return err
+	}
+	if err := writeFile(d.fs, filepath.Join(d.path, logStartFile), encodeOffsets(start), true); err != nil {
+		return err
+	}
+	return writeFile(d.fs, filepath.Join(d.path, highWatermarkFile), encodeOffsets(hw), true)
+}
+
+func (d *dataDir) markClean() error {
+	return writeFile(d.fs, filepath.Join(d.path, cleanFile), []byte(`{"version":0,"brokerEpoch":-1}`), true)
+}
+
+// deletedDirName is Kafka's name for a directory on its way out, at most 255 bytes.
+func deletedDirName(tp topicPartition) string {
+	var id [16]byte
+	_, _ = rand.Read(id[:])
+	suffix := fmt.Sprintf("-%d.%s%s", tp.partition, hex.EncodeToString(id[:]), deleteSuffix)
+	return tp.topic[:min(len(tp.topic), 255-len(suffix))] + suffix
+}

@@ -1,0 +1,199 @@
+package log
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"stet/internal/vfs"
+)
+
+// Files beside the segments of a partition.
+const (
+	metadataFile    = "partition.metadata"
+	incarnationFile = "stet.incarnation"
+)
+
+// noIncarnation is that of a directory which Apache Kafka wrote.
+const noIncarnation = -1
+
+func idString(id [16]byte) string { return base64.RawURLEncoding.EncodeToString(id[:]) }
+
+func parseID(s string) (id [16]byte, err error) {
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil || len(b) != len(id) {
+		return id, fmt.Errorf("topic id %.40q", s)
+	}
+	return [16]byte(b), nil
+}
+
+// fields reads "key: value" lines.
+func fields(p []byte) map[string]string {
+	m := map[string]string{}
+	for line := range strings.Lines(string(p)) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			m[strings.TrimSpace(k)] = strings.TrimSpace(v)
+		}
+	}
+	return m
+}
+
+func encodeMetadata(id [16]byte) []byte {
+	return fmt.Appendf(nil, "version: 0\ntopic_id: %s", idString(id))
+}
+
+func decodeMetadata(p []byte) ([16]byte, error) {
+	m := fields(p)
+	if m["version"] != "0" {
+		return [16]byte{}, fmt.Errorf("%s: version %.20q", metadataFile, m["version"])
+	}
+	id, err := parseID(m["topic_id"])
+	if err != nil {
+		return id, fmt.Errorf("%s: %w", metadataFile, err)
+	}
+	return id, nil
+}
+
+func encodeIncarnation(n int64) []byte { return fmt.Appendf(nil, "version: 0\nincarnation: %d\n", n) }
+
+func decodeIncarnation(p []byte) (int64, error) {
+	m := fields(p)
+	n, err := strconv.ParseInt(m["incarnation"], 10, 64)
+	if m["version"] != "0" || err != nil {
+		return 0, fmt.Errorf("%s: version %.20q, incarnation %.20q", incarnationFile, m["version"], m["incarnation"])
+	}
+	return n, nil
+}
+
+// readIdentity reads whose directory it is. Files that do not exist give the zero id and
+// noIncarnation.
+func readIdentity(fsys vfs.FS, dir string) (id [16]byte, incarnation int64, err error) {
+	incarnation = noIncarnation
+	p, err := readFile(fsys, filepath.Join(dir, metadataFile))
+	if err == nil {
+		id, err = decodeMetadata(p)
+	}
+	if err != nil && !isNotExist(err) {
+		return id, incarnation, err
+	}
+	p, err = readFile(fsys, filepath.Join(dir, incarnationFile))
+	if err == nil {
+		incarnation, err = decodeIncarnation(p)
+	}
+	if err != nil && !isNotExist(err) {
+		return id, noIncarnation, err
+	}
+	return id, incarnation, nil
+}
+
+// listing is what a partition directory holds.
+type listing struct {
+	segments  []int64 // bases of .log files, ascending
+	snapshots []int64 // ascending
+	txns      map[int64]bool
+	orphans   []string // left over by deletions, compactions and half-written replacements
+}
+
+func snapshotOffsets(fsys vfs.FS, dir string) ([]int64, error) {
+	l, err := list(fsys, dir)
+	return l.snapshots, err
+}
+
+// list reads a directory. A swap file of Kafka's cleaner is an error: only Kafka can finish
+// what it began there.
+func list(fsys vfs.FS, dir string) (listing, error) {
+	l := listing{txns: map[int64]bool{}}
+	entries, err := fsys.ReadDir(dir)
+	if err != nil {
+		return l, err
+	}
+	var indexes []string
+	for _, e := range entries {
+		name := e.Name()
+		if e.IsDir() {
+			continue
+		}
+		if base, ok := parseSegmentName(name, logSuffix); ok {
+			l.segments = append(l.segments, base)
+			continue
+		}
+		if o, ok := parseSegmentName(name, snapshotSuffix); ok {
+			l.snapshots = append(l.snapshots, o)
+			continue
+		}
+		if base, ok := parseSegmentName(name, txnIndexSuffix); ok {
+			l.txns[base] = true
+		}
+		switch filepath.Ext(name) {
+		case indexSuffix, timeIndexSuffix, txnIndexSuffix:
+			indexes = append(indexes, name)
+		case deletedSuffix, ".cleaned", ".tmp":
+			l.orphans = append(l.orphans, name)
+		case ".swap":
+			return l, fmt.Errorf("%s: a compaction by Apache Kafka was interrupted: start and stop Kafka on this directory first", filepath.Join(dir, name))
+		}
+	}
+	slices.Sort(l.segments)
+	slices.Sort(l.snapshots)
+	for _, name := range indexes {
+		for _, suffix := range []string{indexSuffix, timeIndexSuffix, txnIndexSuffix} {
+			base, ok := parseSegmentName(name, suffix)
+			if _, found := slices.BinarySearch(l.segments, base); ok && !found {
+				l.orphans = append(l.orphans, name)
+			}
+		}
+	}
+	return l, nil
+}
+
+// hasData says whether any segment of the directory holds a byte.
+func hasData(fsys vfs.FS, dir string) (bool, error) {
+	l, err := list(fsys, dir)
+	if err != nil {
+		return true, err
+	}
+	for _, base := range l.segments {
+		st, err := fsys.Stat(segmentPath(dir, base) + logSuffix)
+		if err != nil || st.Size() > 0 {
+			return true, err
+		}
+	}
+	return false, nil
+}
+
+// createPartition makes the files that name a new partition.
+func createPartition(fsys vfs.FS, dir string, id [16]byte, incarnation int64) error {
+	if err := fsys.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := writeFile(fsys, filepath.Join(dir, incarnationFile), encodeIncarnation(incarnation), false); err != nil {
+		return err
+	}
+	return writeFile(fsys, filepath.Join(dir, metadataFile), encodeMetadata(id), false)
+}
+
+var errNotPartition = errors.New("not a partition directory")
+
+// parsePartitionDir splits "topic-3".
+func parsePartitionDir(name string) (topicPartition, error) {
+	i := strings.LastIndexByte(name, '-')
+	if i <= 0 {
+		return topicPartition{}, errNotPartition
+	}
+	n, err := strconv.ParseInt(name[i+1:], 10, 32)
+	if err != nil || n < 0 || strconv.FormatInt(n, 10) != name[i+1:] {
+		return topicPartition{}, errNotPartition
+	}
+	return topicPartition{name[:i], int32(n)}, nil
+}
+
+// removeQuietly removes leftovers; they are harmless if it fails.
+func removeQuietly(fsys vfs.FS, dir string, names []string) {
+	for _, n := range names {
+		_ = fsys.Remove(filepath.Join(dir, n))
+	}
+}

@@ -1,0 +1,419 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+
+	"stet/zerocopy/batch"
+)
+
+// loadFrom is what the checkpoints of the log directory say about a partition.
+type loadFrom struct {
+	recoveryPoint int64
+	start         int64
+	hw            int64
+	clean         bool // the last shutdown was clean: nothing needs to be scanned
+}
+
+func newLog(m *Manager, dir string, tp topicPartition, cfg Config) *Log {
+	l := &Log{m: m, fs: m.o.FS, logger: m.o.Logger, tp: tp, dir: dir, incarnation: noIncarnation, state: newProducers(), flushedMs: m.o.Clock.Now().UnixMilli()}
+	l.cfg.Store(&cfg)
+	l.retention.Store(true)
+	l.recovered.CutFrom = -1
+	l.unstable.Store(noOffset)
+	return l
+}
+
+// open reads the directory. An error means that the partition is offline; the bytes stay.
+//
+// What a crash may leave, and what is done:
+//   - a torn or missing end of a segment that was not synced: cut at the first byte that is
+//     not part of a valid batch that follows the one before; later segments go too.
+//   - a truncation that was interrupted: the recovery point was lowered first, segments go
+//     from the top down, so what is left is a longer prefix than wanted, never one with a hole.
+//   - index files that are older or newer than the log: not read for what is scanned,
+//     checked against the log's tail otherwise, and rebuilt when they disagree.
+//   - snapshots, epochs and transaction index older or newer than the log: only what lies
+//     below the scanned part is believed; the rest is made again from batches.
+//   - a new partition whose directory entry survived but not its files: made again when it
+//     holds no data (Manager.Create).
+func (l *Log) open(from loadFrom) error {
+	ls, err := list(l.fs, l.dir)
+	if err != nil {
+		return err
+	}
+	removeQuietly(l.fs, l.dir, ls.orphans)
+	if len(ls.segments) == 0 {
+		return l.openEmpty(max(from.start, 0))
+	}
+	for i, base := range ls.segments {
+		s, err := openSegment(l.fs, l.dir, base)
+		if err != nil {
+			return err
+		}
+		l.segs = append(l.segs, s)
+		if i > 0 {
+			l.segs[i-1].next = base
+		}
+	}
+	l.start.Store(max(from.start, ls.segments[0]))
+
+	scanFrom := len(l.segs)
+	if !from.clean {
+		scanFrom = segmentFor(l.segs, from.recoveryPoint)
+	}
+	epochs, epochsOK := l.readEpochs()
+	scanFrom = min(scanFrom, l.readTxnIndexes(ls.txns))
+	var end int64
+	if scanFrom == len(l.segs) {
+		if end, err = l.openActive(); err != nil {
+			scanFrom = len(l.segs) - 1
+		}
+	}
+	if epochsOK {
+		l.epochs.entries = slices.Clone(epochs)
+		if scanFrom < len(l.segs) {
+			l.epochs.truncateEnd(l.segs[scanFrom].base)
+		}
+	} else if err := l.epochsFrom(l.segs[:scanFrom]); err != nil {
+		return err
+	}
+	recoveryPoint := from.recoveryPoint
+	if scanFrom < len(l.segs) {
+		recoveryPoint = min(recoveryPoint, l.segs[scanFrom].base)
+		if end, err = l.recover(scanFrom, ls.txns); err != nil {
+			return err
+		}
+	} else {
+		recoveryPoint = end
+		if err := l.loadState(l.segs, end); err != nil {
+			return err
+		}
+	}
+	l.recoveryPoint.Store(min(recoveryPoint, end))
+	if end < l.start.Load() {
+		return l.startOver(end)
+	}
+	l.epochs.truncateEnd(end)
+	l.epochs.truncateStart(l.start.Load())
+	if es := l.epochs.all(); !epochsOK || !slices.Equal(es, epochs) {
+		if err := l.writeEpochs(false); err != nil {
+			return err
+		}
+	}
+	l.dropStraySnapshots(ls.snapshots)
+	l.finishOpen(end, from.hw)
+	return nil
+}
+
+func (l *Log) finishOpen(end, hw int64) {
+	l.hw.Store(min(max(hw, l.start.Load()), end))
+	l.state.replicated(l.hw.Load())
+	l.sizes()
+	l.publish(end)
+}
+
+// openEmpty begins a log that has no segment.
+func (l *Log) openEmpty(start int64) error {
+	s, err := createSegment(l.fs, l.dir, start, l.nowMs())
+	if err != nil {
+		return err
+	}
+	l.segs = []*segment{s}
+	l.start.Store(start)
+	l.recoveryPoint.Store(start)
+	l.dirDirty, l.newborn = true, true
+	if err := l.removeSnapshots(func(int64) bool { return true }); err != nil {
+		return err
+	}
+	if err := l.writeEpochs(false); err != nil {
+		return err
+	}
+	l.finishOpen(start, start)
+	return nil
+}
+
+// startOver is for a log that lost more than its log start: nothing in it may be read.
+func (l *Log) startOver(end int64) error {
+	l.logger.Warn("log ends below its start: it begins anew", "topic", l.tp.topic, "partition", l.tp.partition, "offset", end, "start", l.start.Load())
+	l.sizes()
+	l.publish(end)
+	return l.truncateFully(l.start.Load())
+}
+
+func (l *Log) readEpochs() ([]EpochEntry, bool) {
+	p, err := readFile(l.fs, filepath.Join(l.dir, epochFile))
+	var es []EpochEntry
+	if err == nil {
+		es, err = decodeEpochs(p)
+	}
+	if err != nil {
+		l.logger.Warn("leader epochs are rebuilt from the batches", "topic", l.tp.topic, "partition", l.tp.partition, "err", err)
+		return nil, false
+	}
+	return es, true
+}
+
+// readTxnIndexes returns the first segment whose transaction index cannot be read.
+func (l *Log) readTxnIndexes(have map[int64]bool) int {
+	bad := len(l.segs)
+	for i := len(l.segs) - 1; i >= 0; i-- {
+		s := l.segs[i]
+		if !have[s.base] {
+			continue
+		}
+		p, err := readFile(l.fs, s.path+txnIndexSuffix)
+		if err == nil {
+			s.txns, err = decodeTxnIndex(p)
+		}
+		if err != nil {
+			l.logger.Warn("transaction index is rebuilt from the batches", "topic", l.tp.topic, "partition", l.tp.partition, "offset", s.base, "err", err)
+			bad = i
+		}
+		s.txnsOnDisk = len(s.txns)
+	}
+	return bad
+}
+
+// openActive finds the log end after a clean shutdown, from the end of the last index.
+func (l *Log) openActive() (end int64, err error) {
+	s := l.active()
+	if s.size == 0 {
+		s.idx, s.next = &index{}, s.base
+		s.startIndex()
+		return s.base, nil
+	}
+	x, err := s.index(s.size)
+	if err != nil {
+		return 0, err
+	}
+	w := newWalker(s.file, 0, s.size)
+	defer w.close()
+	h, err := w.header()
+	if err != nil {
+		return 0, err
+	}
+	s.firstTs = h.MaxTimestamp()
+	if n := len(x.offsets); n > 0 {
+		w.pos = int64(x.offsets[n-1].pos)
+	}
+	from := w.pos
+	for {
+		h, err := w.header()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return 0, err
+		}
+		s.next = h.NextOffset()
+		w.pos += batch.SizeOf(h)
+	}
+	s.sinceIndex = w.pos - from
+	return s.next, nil
+}
+
+// epochsFrom fills the epoch cache from batch headers.
+func (l *Log) epochsFrom(segs []*segment) error {
+	for _, s := range segs {
+		err := eachHeader(s, func(h batch.Batch) {
+			l.epochs.assign(h.PartitionLeaderEpoch(), h.BaseOffset())
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func eachHeader(s *segment, f func(h batch.Batch)) error {
+	w := newWalker(s.file, 0, s.size)
+	defer w.close()
+	for {
+		h, err := w.header()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.file.Name(), err)
+		}
+		f(h)
+		w.pos += batch.SizeOf(h)
+	}
+}
+
+// loadState makes the producer state as of offset upTo: the newest good snapshot below it,
+// and the batches after that. Log.mu is held, or the log is not published yet.
+func (l *Log) loadState(segs []*segment, upTo int64) error {
+	offsets, err := snapshotOffsets(l.fs, l.dir)
+	if err != nil {
+		return err
+	}
+	l.state.clear()
+	from := int64(0)
+	for i := len(offsets) - 1; i >= 0; i-- {
+		if offsets[i] > upTo {
+			continue
+		}
+		p, err := readFile(l.fs, segmentPath(l.dir, offsets[i])+snapshotSuffix)
+		var entries []producer
+		if err == nil {
+			entries, err = decodeSnapshot(p)
+		}
+		if err == nil {
+			l.state.load(entries, offsets[i], l.nowMs(), l.m.o.ProducerIDExpirationMs)
+			from = offsets[i]
+			break
+		}
+		l.logger.Warn("producer snapshot is not used", "topic", l.tp.topic, "partition", l.tp.partition, "offset", offsets[i], "err", err)
+		removeQuietly(l.fs, l.dir, []string{filepath.Base(segmentPath(l.dir, offsets[i])) + snapshotSuffix})
+	}
+	for i, s := range segs {
+		if i+1 < len(segs) && segs[i+1].base <= from {
+			continue
+		}
+		if err := l.replay(s, from, upTo); err != nil {
+			return err
+		}
+	}
+	l.state.mapEnd = upTo
+	return nil
+}
+
+// replay applies the batches of a segment in [from, upTo) to the producer state.
+func (l *Log) replay(s *segment, from, upTo int64) error {
+	if s.base >= upTo || from >= upTo || s.size == 0 {
+		return nil
+	}
+	pos := int64(0)
+	if from > s.base {
+		var err error
+		if pos, _, err = s.find(from, s.size); err != nil {
+			return err
+		}
+	}
+	w := newWalker(s.file, pos, s.size)
+	defer w.close()
+	for {
+		b, err := w.forState()
+		if errors.Is(err, io.EOF) || (err == nil && b.BaseOffset() >= upTo) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.file.Name(), err)
+		}
+		l.state.apply(b)
+		w.pos += batch.SizeOf(b)
+	}
+}
+
+// dropStraySnapshots removes snapshots that belong to no segment and are not the newest.
+func (l *Log) dropStraySnapshots(offsets []int64) {
+	var names []string
+	end := l.active().next
+	for i, o := range offsets {
+		_, isBase := slices.BinarySearchFunc(l.segs, o, func(s *segment, o int64) int {
+			switch {
+			case s.base < o:
+				return -1
+			case s.base > o:
+				return 1
+			}
+			return 0
+		})
+		newest := i == len(offsets)-1 && o <= end
+		if !isBase && !newest {
+			names = append(names, filepath.Base(segmentPath(l.dir, o))+snapshotSuffix)
+		}
+	}
+	removeQuietly(l.fs, l.dir, names)
+}
+
+// close ends the log's life in this process. With clean it is written out so that the next
+// start needs no scan; the error says that it could not be.
+func (l *Log) close(clean bool) error {
+	var err error
+	if clean {
+		if err = l.Flush(); err == nil {
+			err = l.settle()
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.drop()
+	return err
+}
+
+// settle writes the last time index entry and the snapshot at the log end.
+func (l *Log) settle() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	l.active().seal()
+	if err := l.writeIndexes(l.active()); err != nil {
+		return err
+	}
+	end := l.end.Load()
+	if err := l.writeSnapshot(end); err != nil {
+		return err
+	}
+	if err := l.removeSnapshots(func(o int64) bool { return o > end }); err != nil {
+		return err
+	}
+	if err := syncPath(l.fs, segmentPath(l.dir, end)+snapshotSuffix); err != nil {
+		return l.fail("sync snapshot", err)
+	}
+	if err := l.syncFiles(l.active()); err != nil {
+		return err
+	}
+	return l.syncDir()
+}
+
+// drop releases the files. Log.mu is held.
+func (l *Log) drop() {
+	if l.closed {
+		return
+	}
+	l.closed = true
+	l.pub.Lock()
+	l.view.segs = nil
+	l.pub.Unlock()
+	for _, s := range l.segs {
+		s.release()
+	}
+	l.segs = nil
+}
+
+// openPartition opens a directory. On failure the log is there, offline, and its files stay
+// as they are.
+func openPartition(m *Manager, dir string, tp topicPartition, cfg Config, from loadFrom) *Log {
+	l := newLog(m, dir, tp, cfg)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var err error
+	if l.id, l.incarnation, err = readIdentity(m.o.FS, dir); err != nil {
+		l.nameless = true
+	} else {
+		err = l.open(from)
+	}
+	if err != nil {
+		_ = l.fail("open", err)
+		// The checkpoints keep their lines for it.
+		l.start.Store(from.start)
+		l.hw.Store(from.hw)
+		l.recoveryPoint.Store(from.recoveryPoint)
+		l.pub.Lock()
+		l.view = view{}
+		l.pub.Unlock()
+		for _, s := range l.segs {
+			s.release()
+		}
+		l.segs = nil
+	}
+	return l
+}

@@ -1,0 +1,284 @@
+package log
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"stet/internal/clock"
+	"stet/internal/vfs"
+)
+
+// ManagerOptions configures OpenManager. Zero values take Kafka's defaults.
+type ManagerOptions struct {
+	FS                     vfs.FS   // vfs.OS
+	Dirs                   []string // log.dirs; a new partition goes to the one with the fewest
+	NodeID                 int32
+	ClusterID              string // "": what the directories say, or a new one
+	Clock                  clock.Clock
+	Logger                 *slog.Logger
+	ProducerIDExpirationMs int64 // producer.id.expiration.ms, a day
+
+	RetentionCheckMs          int64 // log.retention.check.interval.ms, 300000
+	FlushOffsetCheckpointMs   int64 // log.flush.offset.checkpoint.interval.ms, 60000
+	HighWatermarkCheckpointMs int64 // replica.high.watermark.checkpoint.interval.ms, 5000
+}
+
+// Manager owns the log directories of a broker. It is safe for concurrent use.
+type Manager struct {
+	o         ManagerOptions
+	clusterID string
+	dirs      []*dataDir
+	configOf  func(topic string) Config
+
+	mu     sync.Mutex
+	logs   map[topicPartition]*Log
+	closed bool
+
+	bg background
+}
+
+// OpenManager locks the directories, reads their meta.properties and checkpoints, and opens
+// every partition, recovering what was not shut down cleanly. A partition that cannot be
+// opened is there with Err set. A directory that cannot be used at all is an error that names it:
+// locked by another process (vfs.ErrLocked), not writable, or of another cluster or node.
+func OpenManager(o ManagerOptions, configOf func(topic string) Config) (*Manager, error) {
+	o.setDefaults()
+	m := &Manager{o: o, clusterID: o.ClusterID, configOf: configOf, logs: map[topicPartition]*Log{}}
+	m.bg.init()
+	if len(o.Dirs) == 0 {
+		return nil, fmt.Errorf("log.dirs is empty")
+	}
+	if err := m.openDirs(); err != nil {
+		m.unlock()
+		return nil, err
+	}
+	for _, d := range m.dirs {
+		if err := m.loadDir(d); err != nil {
+			for _, l := range m.logs {
+				_ = l.close(false)
+			}
+			m.unlock()
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (o *ManagerOptions) setDefaults() {
+	if o.FS == nil {
+		o.FS = vfs.OS
+	}
+	if o.Clock == nil {
+		o.Clock = clock.System
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	for _, d := range []struct {
+		v *int64
+		d int64
+	}{
+		{&o.ProducerIDExpirationMs, 86400000},
+		{&o.RetentionCheckMs, 300000},
+		{&o.FlushOffsetCheckpointMs, 60000},
+		{&o.HighWatermarkCheckpointMs, 5000},
+	} {
+		if *d.v <= 0 {
+			*d.v = d.d
+		}
+	}
+}
+
+// ClusterID is the cluster that the directories belong to.
+func (m *Manager) ClusterID() string { return m.clusterID }
+
+// Logs are all open partitions, by topic and partition.
+func (m *Manager) Logs() []*Log {
+	m.mu.Lock()
+	out := make([]*Log, 0, len(m.logs))
+	for _, l := range m.logs {
+		out = append(out, l)
+	}
+	m.mu.Unlock()
+	slices.SortFunc(out, func(a, b *Log) int {
+		if c := strings.Compare(a.tp.topic, b.tp.topic); c != 0 {
+			return c
+		}
+		return int(a.tp.partition - b.tp.partition)
+	})
+	return out
+}
+
+// Get is the open partition, or nil.
+func (m *Manager) Get(topic string, partition int32) *Log {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.logs[topicPartition{topic, partition}]
+}
+
+// Create opens the partition's log. An existing directory is taken if it is of the same
+// topic id and incarnation; any other is moved aside and removed later, never adopted. A
+// directory that could not be opened is returned with its Err.
+func (m *Manager) Create(topic string, partition int32, id [16]byte, incarnation int64, cfg Config) (*Log, error) {
+	tp := topicPartition{topic, partition}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, fmt.Errorf("%w: manager", ErrClosed)
+	}
+	if l := m.logs[tp]; l != nil {
+		if l.nameless || (l.id == id && l.incarnation == incarnation) {
+			l.SetConfig(cfg)
+			return l, nil
+		}
+		if err := m.delete(l); err != nil {
+			return nil, err
+		}
+	}
+	d := m.emptiestDir()
+	dir := filepath.Join(d.path, tp.String())
+	if err := createPartition(m.o.FS, dir, id, incarnation); err != nil {
+		return nil, fmt.Errorf("%w: create %s: %w", ErrStorage, dir, err)
+	}
+	if err := m.forgetGone(d, tp); err != nil {
+		return nil, fmt.Errorf("%w: create %s: %w", ErrStorage, dir, err)
+	}
+	l := openPartition(m, dir, tp, cfg, loadFrom{})
+	if err := l.Err(); err != nil {
+		return nil, err
+	}
+	m.logs[tp] = l
+	return l, nil
+}
+
+func (m *Manager) emptiestDir() *dataDir {
+	n := map[string]int{}
+	for _, l := range m.logs {
+		n[filepath.Dir(l.dir)]++
+	}
+	return slices.MinFunc(m.dirs, func(a, b *dataDir) int { return n[a.path] - n[b.path] })
+}
+
+// Delete renames the partition's directory; its files are removed in the background.
+// Readers that hold a Slice are not disturbed. A partition that is not there is no error.
+func (m *Manager) Delete(topic string, partition int32) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := m.logs[topicPartition{topic, partition}]
+	if l == nil {
+		return nil
+	}
+	return m.delete(l)
+}
+
+func (m *Manager) delete(l *Log) error {
+	l.mu.Lock()
+	l.drop()
+	l.mu.Unlock()
+	delete(m.logs, l.tp)
+	to := filepath.Join(filepath.Dir(l.dir), deletedDirName(l.tp))
+	if err := m.o.FS.Rename(l.dir, to); err != nil && !isNotExist(err) {
+		return fmt.Errorf("%w: delete %s: %w", ErrStorage, l.dir, err)
+	}
+	if d := m.dirOf(l); d != nil {
+		d.mu.Lock()
+		d.gone[l.tp] = true
+		d.mu.Unlock()
+		if err := m.o.FS.SyncDir(d.path); err != nil {
+			return fmt.Errorf("%w: delete %s: %w", ErrStorage, l.dir, err)
+		}
+	}
+	m.removeLater(to, l.Config().FileDeleteDelayMs)
+	return nil
+}
+
+func (m *Manager) dirOf(l *Log) *dataDir {
+	for _, d := range m.dirs {
+		if d.path == filepath.Dir(l.dir) {
+			return d
+		}
+	}
+	return nil
+}
+
+// Close shuts down cleanly: everything is flushed, indexes and snapshots are written, the
+// checkpoints, and then the marker that spares the next start the scan. A directory in which
+// anything failed gets no marker.
+func (m *Manager) Close() error {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return nil
+	}
+	m.closed = true
+	m.mu.Unlock()
+	logs := m.Logs()
+	points := make(map[*Log]offsets, len(logs))
+	var mu sync.Mutex
+	failed := map[*dataDir]error{}
+	parallel(len(logs), func(i int) {
+		l := logs[i]
+		err := l.Err()
+		if err == nil {
+			err = l.close(true)
+		} else {
+			_ = l.close(false)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		points[l] = l.offsets()
+		if err != nil {
+			failed[m.dirOf(l)] = err
+		}
+	})
+	var first error
+	for _, d := range m.dirs {
+		err := failed[d]
+		if err == nil {
+			err = d.checkpointAll(logs, points)
+		}
+		if err == nil {
+			err = d.markClean()
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	m.bg.removeAll(m.o.FS)
+	m.unlock()
+	return first
+}
+
+func (m *Manager) unlock() {
+	for _, d := range m.dirs {
+		if d.lock != nil {
+			_ = d.lock.Close()
+		}
+	}
+}
+
+// parallel runs f(0..n-1) on as many goroutines as pay, and waits for them.
+func parallel(n int, f func(i int)) {
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range min(n, 2*runtime.GOMAXPROCS(0)) {
+		wg.Go(func() {
+			for i := range next {
+				f(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+}
+
+var _ io.Closer = (*Manager)(nil)

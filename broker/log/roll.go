@@ -1,0 +1,129 @@
+package log
+
+import (
+	"math"
+	"path/filepath"
+	"slices"
+
+	"stet/zerocopy/batch"
+)
+
+// roll starts the segment that b will be the first batch of. Log.mu is held.
+func (l *Log) roll(b batch.Batch) error {
+	base := l.end.Load()
+	if b.LastOffset()-base > math.MaxInt32 {
+		base = b.BaseOffset() // a gap too wide for relative offsets
+	}
+	return l.rollTo(base)
+}
+
+func (l *Log) rollTo(base int64) error {
+	old := l.active()
+	if old.size == 0 {
+		if old.base == base {
+			return nil
+		}
+		return l.replaceEmpty(base)
+	}
+	old.seal()
+	if err := l.writeIndexes(old); err != nil {
+		return err
+	}
+	if err := l.startSegment(l.segs, base); err != nil {
+		return err
+	}
+	l.publish(l.end.Load())
+	l.m.flushSoon(l)
+	return nil
+}
+
+// startSegment makes the empty active segment after keep, with a producer snapshot of the
+// state at its base. The caller publishes.
+func (l *Log) startSegment(keep []*segment, base int64) error {
+	if err := l.writeSnapshot(base); err != nil {
+		return err
+	}
+	s, err := createSegment(l.fs, l.dir, base, l.nowMs())
+	if err != nil {
+		return l.fail("create segment", err)
+	}
+	l.segs = append(slices.Clip(keep), s)
+	l.dirDirty = true
+	return nil
+}
+
+// replaceEmpty exchanges the empty active segment for one with another base.
+func (l *Log) replaceEmpty(base int64) error {
+	old, keep := l.active(), l.segs[:len(l.segs)-1]
+	if err := l.moveAside(old); err != nil {
+		return err
+	}
+	if err := l.startSegment(keep, base); err != nil {
+		return err
+	}
+	l.publish(l.end.Load())
+	old.release()
+	return nil
+}
+
+func (l *Log) writeSnapshot(offset int64) error {
+	l.state.mapEnd = offset
+	if err := writeFile(l.fs, segmentPath(l.dir, offset)+snapshotSuffix, l.state.encodeSnapshot(), false); err != nil {
+		return l.fail("write producer snapshot", err)
+	}
+	return nil
+}
+
+// writeEpochs replaces the leader-epoch checkpoint.
+func (l *Log) writeEpochs(sync bool) error {
+	if err := writeFile(l.fs, filepath.Join(l.dir, epochFile), encodeEpochs(l.epochs.all()), sync); err != nil {
+		return l.fail("write leader epochs", err)
+	}
+	l.epochDirty = !sync
+	return nil
+}
+
+// moveAside renames the files of a segment that is no longer part of the log; they are
+// removed after file.delete.delay.ms. The caller releases the log's reference once readers
+// no longer find the segment.
+func (l *Log) moveAside(s *segment) error {
+	l.dirDirty = true
+	for _, suffix := range []string{logSuffix, indexSuffix, timeIndexSuffix, txnIndexSuffix} {
+		from := s.path + suffix
+		err := l.fs.Rename(from, from+deletedSuffix)
+		if isNotExist(err) {
+			continue
+		}
+		if err != nil {
+			return l.fail("move segment aside", err)
+		}
+		l.m.removeLater(from+deletedSuffix, l.cfg.Load().FileDeleteDelayMs)
+	}
+	return nil
+}
+
+// removeSnapshots removes the producer snapshots for which drop is true.
+func (l *Log) removeSnapshots(drop func(offset int64) bool) error {
+	offsets, err := snapshotOffsets(l.fs, l.dir)
+	if err != nil {
+		return l.fail("list snapshots", err)
+	}
+	for _, o := range offsets {
+		if !drop(o) {
+			continue
+		}
+		if err := l.fs.Remove(segmentPath(l.dir, o) + snapshotSuffix); err != nil && !isNotExist(err) {
+			return l.fail("remove snapshot", err)
+		}
+		l.dirDirty = true
+	}
+	return nil
+}
+
+func (l *Log) syncDir() error {
+	if err := l.fs.SyncDir(l.dir); err != nil {
+		return l.fail("sync directory", err)
+	}
+	l.dirDirty = false
+	return nil
+}
