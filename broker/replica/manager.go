@@ -132,8 +132,16 @@ func (m *Manager) reconfigure(img *meta.Image, t *meta.Topic) {
 	for i := range t.Partitions {
 		if p := m.Get(t.Name, int32(i)); p != nil {
 			p.log.SetConfig(cfg)
+			setRetention(img, p)
 		}
 	}
+}
+
+// setRetention: while a mirror owns the partition its log start follows the
+// source's, and local time and size retention do not run (SPEC section 5).
+func setRetention(img *meta.Image, p *Partition) {
+	_, mirrored := img.ReadOnly(p.Topic)
+	p.log.SetRetentionEnabled(!mirrored)
 }
 
 func (m *Manager) upsert(img *meta.Image, t *meta.Topic, i int32, s *meta.Partition) {
@@ -157,6 +165,7 @@ func (m *Manager) upsert(img *meta.Image, t *meta.Topic, i int32, s *meta.Partit
 	}
 	p := &Partition{Topic: t.Name, Index: i, ID: t.ID, Incarnation: t.Incarnation, log: l, node: m.node, gate: m.gateOf(img, t, i)}
 	p.state.Store(s)
+	setRetention(img, p)
 	p.advance()
 	m.mu.Lock()
 	delete(m.failed, k)

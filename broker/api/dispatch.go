@@ -1,0 +1,137 @@
+package api
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kbin"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/valyala/bytebufferpool"
+
+	"stet/broker/mirrormsg"
+	"stet/zerocopy"
+)
+
+const keyAPIVersions = 18
+
+// Output takes a response frame. What is queued must stay unchanged until Flush returns.
+type Output interface {
+	Bytes([]byte)
+	Range(zerocopy.Range)
+	Flush() error
+}
+
+// Serve decodes rest (what follows the client id of a request header), runs the
+// handler and writes the answer. An error means that the connection cannot go on:
+// an unknown key, a version out of range or a body that does not parse.
+func (a *API) Serve(ctx context.Context, r Request, correlation int32, rest []byte, w Output) error {
+	h, ok := table[r.Key]
+	if !ok {
+		return fmt.Errorf("API key %d is not served", r.Key)
+	}
+	if r.Version < h.min || r.Version > h.max {
+		if r.Key == keyAPIVersions { // KIP-511: a v0 body that names the range of key 18
+			return a.write(w, correlation, false, unsupportedAPIVersions())
+		}
+		return fmt.Errorf("%s version %d is not served, %d to %d are", kmsg.NameForKey(r.Key), r.Version, h.min, h.max)
+	}
+	msg := newRequest(r.Key)
+	msg.SetVersion(r.Version)
+	body := rest
+	if msg.IsFlexible() {
+		b := kbin.Reader{Src: body}
+		for n := b.Uvarint(); n > 0 && b.Ok(); n-- {
+			b.Uvarint()
+			b.Span(int(b.Uvarint()))
+		}
+		if !b.Ok() {
+			return fmt.Errorf("%s version %d: the header's tagged fields do not parse", kmsg.NameForKey(r.Key), r.Version)
+		}
+		body = b.Src
+	}
+	if err := readBody(msg, body); err != nil {
+		return fmt.Errorf("%s version %d does not parse: %w", kmsg.NameForKey(r.Key), r.Version, err)
+	}
+	r.Msg = msg
+	reply, err := h.serve(ctx, a, &r)
+	if err != nil || reply == nil {
+		return err
+	}
+	switch reply := reply.(type) {
+	case *FetchReply:
+		return reply.write(w, correlation)
+	case kmsg.Response:
+		reply.SetVersion(r.Version)
+		return a.write(w, correlation, msg.IsFlexible() && r.Key != keyAPIVersions, reply)
+	}
+	panic(fmt.Sprintf("BUG: handler of key %d returned a %T", r.Key, reply))
+}
+
+// readBody decodes; a decoder that trips over hostile bytes must not end the process.
+func readBody(msg kmsg.Request, body []byte) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("malformed body: %v", p)
+		}
+	}()
+	return msg.ReadFrom(body)
+}
+
+func newRequest(key int16) kmsg.Request {
+	if r := mirrormsg.RequestForKey(key); r != nil {
+		return r
+	}
+	return kmsg.RequestForKey(key)
+}
+
+func (a *API) write(w Output, correlation int32, flexHeader bool, resp kmsg.Response) error {
+	buf := bytebufferpool.Get()
+	defer bytebufferpool.Put(buf)
+	b := append(buf.B[:0], 0, 0, 0, 0)
+	b = binary.BigEndian.AppendUint32(b, uint32(correlation))
+	if flexHeader {
+		b = append(b, 0)
+	}
+	b = resp.AppendTo(b)
+	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
+	buf.B = b
+	w.Bytes(b)
+	return w.Flush()
+}
+
+// codeOf finds the protocol's code of an error, and the message for people.
+func codeOf(err error) (int16, string) {
+	if err == nil {
+		return 0, ""
+	}
+	var k *kerr.Error
+	if errors.As(err, &k) {
+		msg := err.Error()
+		if msg == k.Error() {
+			msg = k.Description
+		}
+		return k.Code, msg
+	}
+	var m *mirrormsg.Error
+	if errors.As(err, &m) {
+		return m.Code, err.Error()
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return kerr.RequestTimedOut.Code, err.Error()
+	}
+	return kerr.UnknownServerError.Code, err.Error()
+}
+
+func code(err error) int16 { c, _ := codeOf(err); return c }
+
+// message is nil for no error, as the wire wants it.
+func message(err error) *string {
+	if err == nil {
+		return nil
+	}
+	_, m := codeOf(err)
+	return &m
+}

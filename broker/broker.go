@@ -1,0 +1,319 @@
+package broker
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"stet/broker/api"
+	"stet/broker/controller"
+	"stet/broker/log"
+	"stet/broker/meta"
+	"stet/broker/mirrormsg"
+	"stet/broker/quorum"
+	"stet/broker/replica"
+	"stet/broker/server"
+	"stet/internal/clock"
+	"stet/internal/vfs"
+	"stet/metrics"
+)
+
+// metadataDir is where the quorum keeps its files, below the first log directory.
+const metadataDir = "stet-metadata"
+
+// Broker is a running broker.
+type Broker struct {
+	cfg     *Config
+	node    int32
+	logger  *slog.Logger
+	version string
+
+	listeners []boundListener
+	quorum    *quorum.Quorum
+	logs      *log.Manager
+	replicas  atomic.Pointer[replica.Manager]
+	control   *controller.Controller
+	api       *api.API
+	server    *server.Server
+	metrics   *metrics.Registry
+	coords    *coordinators
+	mirrors   *mirrors
+	http      *httpServer
+
+	internalMu sync.Mutex
+	ready      atomic.Bool
+	cancel     context.CancelFunc
+	background sync.WaitGroup
+	closeOnce  sync.Once
+}
+
+type boundListener struct {
+	listener
+	ln net.Listener
+}
+
+// Start runs a broker. On an error everything that was started is stopped again.
+func Start(ctx context.Context, cfg *Config, logger *slog.Logger, version string) (b *Broker, err error) {
+	b = &Broker{cfg: cfg, node: cfg.NodeID(), logger: logger, version: version, metrics: metrics.New()}
+	bctx, cancel := context.WithCancel(context.Background())
+	b.cancel = cancel
+	defer func() {
+		if err != nil {
+			b.Close(ctx)
+		}
+	}()
+	for _, w := range cfg.Warnings {
+		logger.Warn(w)
+	}
+	if err := b.bind(); err != nil {
+		return nil, err
+	}
+	if err := b.openMetadata(); err != nil {
+		return nil, err
+	}
+	b.control = controller.New(b.quorum, controller.Env{Logger: logger, StaticConfig: cfg.Static, BrokerID: b.node})
+	if err := b.openLogs(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.startCoordinators(bctx); err != nil {
+		return nil, err
+	}
+	if err := b.startMirrors(bctx); err != nil {
+		return nil, err
+	}
+	b.startAPI()
+	if err := b.register(ctx); err != nil {
+		return nil, err
+	}
+	b.background.Add(1)
+	go func() { defer b.background.Done(); b.logs.Run(bctx) }()
+	b.metrics.Source(b.collect)
+	if err := b.startHTTP(); err != nil {
+		return nil, err
+	}
+	for _, l := range b.listeners {
+		b.server.Serve(l.name, l.ln)
+	}
+	b.ready.Store(true)
+	return b, nil
+}
+
+func (b *Broker) bind() error {
+	ls, err := b.cfg.listeners()
+	if err != nil {
+		return err
+	}
+	for _, l := range ls {
+		ln, err := server.Listen(l.bind)
+		if err != nil {
+			return err
+		}
+		if l.advPort == "0" {
+			l.advPort = strconv.Itoa(ln.Addr().(*net.TCPAddr).Port)
+		}
+		b.listeners = append(b.listeners, boundListener{l, ln})
+	}
+	return nil
+}
+
+// openMetadata refuses directories that are not ours before it writes anything.
+func (b *Broker) openMetadata() error {
+	dir := b.cfg.LogDirs()[0]
+	mdir := filepath.Join(dir, metadataDir)
+	if _, err := os.Stat(filepath.Join(dir, "meta.properties")); err == nil {
+		if _, err := os.Stat(mdir); errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("log.dirs: %s was formatted by another broker (it has meta.properties but no %s); give Stet a directory of its own", dir, metadataDir)
+		}
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("log.dirs: %w", err)
+	}
+	q, err := quorum.Open(quorum.Options{Dir: mdir, NodeID: b.node, Logger: b.logger, OnCommit: b.onCommit})
+	if err != nil {
+		return fmt.Errorf("log.dirs: %s: %w", dir, err)
+	}
+	b.quorum = q
+	return nil
+}
+
+func (b *Broker) openLogs(ctx context.Context) error {
+	id, err := b.clusterID(ctx)
+	if err != nil {
+		return err
+	}
+	img := b.quorum.Image()
+	b.logs, err = log.OpenManager(log.ManagerOptions{
+		FS: vfs.OS, Dirs: b.cfg.LogDirs(), NodeID: b.node, ClusterID: id, Clock: clock.System, Logger: b.logger,
+		ProducerIDExpirationMs: b.cfg.int("producer.id.expiration.ms"), RetentionCheckMs: b.cfg.int("log.retention.check.interval.ms"),
+		FlushOffsetCheckpointMs: b.cfg.int("log.flush.offset.checkpoint.interval.ms"), HighWatermarkCheckpointMs: b.cfg.int("replica.high.watermark.checkpoint.interval.ms"),
+	}, func(topic string) log.Config { return b.logConfig(img, topic) })
+	if err != nil {
+		return err
+	}
+	r := replica.New(replica.Options{Node: b.node, Logs: b.logs, Logger: b.logger, ConfigOf: b.logConfig, GateOf: gateOf})
+	r.Apply(meta.Diff(meta.Empty(), img))
+	r.Strays(img)
+	b.replicas.Store(r)
+	return nil
+}
+
+// clusterID is the one in the metadata; a first start makes one.
+func (b *Broker) clusterID(ctx context.Context) (string, error) {
+	if id := b.quorum.Image().ClusterID(); id != "" {
+		return id, nil
+	}
+	var raw [16]byte
+	if _, err := rand.Read(raw[:]); err != nil {
+		return "", err
+	}
+	return b.control.EnsureClusterID(ctx, base64.RawURLEncoding.EncodeToString(raw[:]))
+}
+
+// onCommit runs on the quorum's goroutine, before whoever proposed is told.
+func (b *Broker) onCommit(d *meta.Delta) {
+	r := b.replicas.Load()
+	if r == nil {
+		return // the image is applied whole once the logs are open
+	}
+	r.Apply(d)
+	if b.coords != nil {
+		b.coords.apply(d)
+	}
+	if b.mirrors != nil {
+		b.mirrors.apply(d)
+	}
+}
+
+// register announces this broker. A new incarnation raises the leader epochs of
+// what it leads, so that what a crash took from a log is told apart by epoch.
+func (b *Broker) register(ctx context.Context) error {
+	l := b.listeners[0]
+	port, err := strconv.ParseInt(l.advPort, 10, 32)
+	if err != nil {
+		return err
+	}
+	mb := meta.Broker{ID: b.node, Incarnation: mirrormsg.RandomUUID(), Host: l.advHost, Port: int32(port)}
+	if rack := b.cfg.Static["broker.rack"]; rack != "" {
+		mb.Rack = &rack
+	}
+	return b.control.RegisterBroker(ctx, mb)
+}
+
+func (b *Broker) startAPI() {
+	a := &api.API{
+		Node: b.node, Logger: b.logger, Image: b.quorum.Image, Logs: b.logs, Replicas: b.replicas.Load(), Controller: b.control,
+		Groups: b.coords.groups, Mirrors: b.mirrors,
+		ProducerIDs:  &api.ProducerIDs{Allocate: b.control.AllocateProducerIDs},
+		Advertised:   b.advertised,
+		ControllerID: func() int32 { return b.node },
+		MinISR:       b.minISR, Levels: b.levels, EnsureInternal: b.ensureInternal,
+		Settings: api.Settings{
+			AutoCreateTopics: b.cfg.bool("auto.create.topics.enable"),
+			FetchMaxBytes:    int32(b.cfg.int("fetch.max.bytes")),
+			FetchSessions:    int(b.cfg.int("max.incremental.fetch.session.cache.slots")),
+		},
+	}
+	b.api = a
+	memory := b.cfg.int("queued.max.request.bytes")
+	if memory <= 0 {
+		memory = defaultRequestMemory
+	}
+	idle := time.Duration(b.cfg.int("connections.max.idle.ms")) * time.Millisecond
+	if idle < 0 {
+		idle = 365 * 24 * time.Hour
+	}
+	b.server = server.New(server.Config{
+		MaxRequestBytes: int32(b.cfg.int("socket.request.max.bytes")), MemoryBytes: memory, MaxIdle: idle, MaxStall: maxStall,
+		MaxConnections: int(min(b.cfg.int("max.connections"), 1<<30)),
+	}, dispatcher{a}, b.logger)
+}
+
+const (
+	defaultRequestMemory = 256 << 20
+	maxStall             = time.Minute
+)
+
+// advertised is the address of a broker for clients of a listener.
+func (b *Broker) advertised(name string, mb *meta.Broker) (string, int32) {
+	if mb.ID == b.node {
+		for _, l := range b.listeners {
+			if l.name == name {
+				if port, err := strconv.ParseInt(l.advPort, 10, 32); err == nil {
+					return l.advHost, int32(port)
+				}
+			}
+		}
+	}
+	return mb.Host, mb.Port
+}
+
+// dispatcher hands requests of the server to the api.
+type dispatcher struct{ a *api.API }
+
+func (d dispatcher) Serve(ctx context.Context, r *server.Request, out *server.Conn) error {
+	return d.a.Serve(ctx, api.Request{
+		Key: r.Key, Version: r.Version, ClientID: r.ClientID, Host: r.Conn.Host, Listener: r.Conn.Listener,
+	}, r.CorrelationID, r.Rest, out)
+}
+
+// Addr is HOST:PORT of the first listener as clients are told.
+func (b *Broker) Addr() string {
+	return net.JoinHostPort(b.listeners[0].advHost, b.listeners[0].advPort)
+}
+
+// HTTPAddr is where metrics are served, "" when off.
+func (b *Broker) HTTPAddr() string { return b.http.addr() }
+
+// ClusterID is the cluster's id.
+func (b *Broker) ClusterID() string { return b.quorum.Image().ClusterID() }
+
+// Node is the broker's id.
+func (b *Broker) Node() int32 { return b.node }
+
+// Close stops the broker cleanly: clients first, then mirrors and coordinators,
+// then the logs, the metadata last. ctx bounds the wait for requests in flight.
+func (b *Broker) Close(ctx context.Context) error {
+	var errs []error
+	b.closeOnce.Do(func() {
+		b.ready.Store(false)
+		if b.server != nil {
+			b.server.Shutdown(ctx)
+		}
+		for _, l := range b.listeners { // those that were bound and never served
+			l.ln.Close()
+		}
+		if b.mirrors != nil {
+			b.mirrors.close()
+		}
+		if b.coords != nil {
+			b.coords.close()
+		}
+		b.cancel()
+		b.background.Wait()
+		if b.control != nil {
+			b.control.Close()
+		}
+		if b.logs != nil {
+			if err := b.logs.Close(); err != nil {
+				errs = append(errs, err)
+			}
+		}
+		if b.quorum != nil {
+			if err := b.quorum.Close(); err != nil {
+				errs = append(errs, err)
+			}
+		}
+		b.http.close()
+	})
+	return errors.Join(errs...)
+}

@@ -1,0 +1,58 @@
+package broker
+
+import (
+	"strconv"
+
+	"stet/broker/log"
+	"stet/broker/meta"
+	"stet/broker/meta/configs"
+)
+
+// levels are the three levels of this broker's configuration in an image.
+func (b *Broker) levels(img *meta.Image) configs.BrokerConfigs {
+	return configs.BrokerConfigs{
+		Dynamic:        img.Config(meta.ResourceBroker, strconv.Itoa(int(b.node))),
+		DynamicDefault: img.Config(meta.ResourceBroker, ""),
+		Static:         b.cfg.Static,
+	}
+}
+
+// logConfig is what a topic's effective configuration means to its logs.
+func (b *Broker) logConfig(img *meta.Image, topic string) log.Config {
+	v := configs.TopicValues(img.Config(meta.ResourceTopic, topic), b.levels(img))
+	i64 := func(key string) int64 { return configs.Int64(v, key) }
+	c := log.DefaultConfig()
+	c.SegmentBytes = int32(i64("segment.bytes"))
+	c.SegmentMs = i64("segment.ms")
+	c.SegmentIndexBytes = int32(i64("segment.index.bytes"))
+	c.IndexIntervalBytes = int32(i64("index.interval.bytes"))
+	c.MaxMessageBytes = int32(i64("max.message.bytes"))
+	c.RetentionMs = i64("retention.ms")
+	c.RetentionBytes = i64("retention.bytes")
+	c.CleanupPolicy = v["cleanup.policy"]
+	c.FlushMessages = i64("flush.messages")
+	c.FlushMs = i64("flush.ms")
+	c.FileDeleteDelayMs = i64("file.delete.delay.ms")
+	c.TimestampTypeLogAppend = v["message.timestamp.type"] == "LogAppendTime"
+	c.TimestampBeforeMaxMs = i64("message.timestamp.before.max.ms")
+	c.TimestampAfterMaxMs = i64("message.timestamp.after.max.ms")
+	c.CompressionType = v["compression.type"]
+	return c
+}
+
+// minISR is min.insync.replicas of a topic.
+func (b *Broker) minISR(topic string) int {
+	img := b.quorum.Image()
+	own := img.Config(meta.ResourceTopic, topic)
+	if s, ok := own["min.insync.replicas"]; ok {
+		if n, err := strconv.Atoi(s); err == nil {
+			return n
+		}
+	}
+	s, _ := configs.BrokerValue(b.levels(img), "min.insync.replicas")
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return 1
+	}
+	return n
+}

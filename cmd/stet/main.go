@@ -1,0 +1,106 @@
+// Command stet is a Kafka-protocol broker that mirrors other Kafka clusters byte
+// for byte, and the tools that go with it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// version is set by the Makefile.
+var version = "dev"
+
+// Exit codes of SPEC section 15.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// usageError is wrong usage: exit code 2.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:]))
+}
+
+func run(ctx context.Context, args []string) int {
+	root := rootCommand()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	var usage usageError
+	text := strings.TrimSpace(err.Error())
+	if errors.As(err, &usage) || strings.HasPrefix(text, "unknown command") {
+		fmt.Fprintf(os.Stderr, "stet: %s\n", text)
+		fmt.Fprintln(os.Stderr, "try: stet --help")
+		return exitUsage
+	}
+	if !errors.Is(err, errSilent) {
+		fmt.Fprintf(os.Stderr, "stet: %s\n", text)
+	}
+	return exitFailed
+}
+
+// errSilent ends with exit code 1 after everything was said.
+var errSilent = errors.New("")
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "stet",
+		Short:         "A Kafka-protocol broker that mirrors other clusters byte for byte",
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Example:       "  stet demo\n  stet broker --config server.properties",
+	}
+	root.SetVersionTemplate("stet {{.Version}}\n")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(brokerCommand(), demoCommand(), mirrorsCommand(), configsCommand(), verifyCommand(), dumpLogCommand(), loadgenCommand())
+	for _, c := range root.Commands() {
+		c.SetHelpTemplate(helpTemplate)
+	}
+	root.SetHelpTemplate(helpTemplate)
+	return root
+}
+
+// helpTemplate puts the example last, where the eye ends up.
+const helpTemplate = `{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
+
+{{end}}Usage:{{if .Runnable}}
+  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
+  {{.CommandPath}} [command]
+
+Commands:{{range .Commands}}{{if .IsAvailableCommand}}
+  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
+
+Flags:
+{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}{{if .HasExample}}
+
+Example:
+{{.Example}}{{end}}
+`
+
+// noArgs refuses positional arguments as wrong usage.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("%s takes no argument %q", cmd.CommandPath(), args[0])
+	}
+	return nil
+}
