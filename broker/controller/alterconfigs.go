@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -95,7 +96,7 @@ func alterResource(img *meta.Image, env *Env, r *kmsg.IncrementalAlterConfigsReq
 		}
 	}
 	if err := a.table.CheckAll(next); err != nil {
-		return nil, mirrormsg.Errorf(kerr.InvalidConfig, "%v", err)
+		return nil, a.invalid(err)
 	}
 	var recs []meta.Record
 	for _, k := range slices.Sorted(maps.Keys(seen)) {
@@ -161,17 +162,14 @@ func (a *alterable) apply(set map[string]string, c *kmsg.IncrementalAlterConfigs
 		return mirrormsg.Errorf(kerr.InvalidConfig, "Configuration %s is written by mirroring only; start, stop, pause or resume the topic instead.", c.Name)
 	}
 	if c.Op == kmsg.IncrementalAlterConfigOpDelete {
-		if _, set := set[c.Name]; !set && a.table.Lookup(c.Name) == nil {
-			return unknownKey(a.table, c.Name)
-		}
-		delete(set, c.Name)
-		return a.checkDynamic(c.Name)
+		delete(set, c.Name) // of a key that is not set or not known: nothing, as Kafka does
+		return nil
 	}
 	if c.Value == nil {
 		return mirrormsg.Errorf(kerr.InvalidRequest, "Null value not supported for : %s", c.Name)
 	}
 	if err := a.table.Check(c.Name, *c.Value); err != nil && (c.Op == kmsg.IncrementalAlterConfigOpSet || a.table.Lookup(c.Name) == nil) {
-		return mirrormsg.Errorf(kerr.InvalidConfig, "%v", err)
+		return a.invalid(err)
 	}
 	if err := a.checkDynamic(c.Name); err != nil {
 		return err
@@ -201,8 +199,13 @@ func (a *alterable) checkDynamic(key string) error {
 	return nil
 }
 
-func unknownKey(t *configs.Table, key string) error {
-	return mirrormsg.Errorf(kerr.InvalidConfig, "%v", t.Check(key, ""))
+// invalid is the answer to a value that is not allowed; Kafka's code for brokers differs.
+func (a *alterable) invalid(err error) error {
+	var value *configs.ValueError
+	if a.table == configs.Broker && errors.As(err, &value) {
+		return mirrormsg.Errorf(kerr.InvalidRequest, "%v", err)
+	}
+	return mirrormsg.Errorf(kerr.InvalidConfig, "%v", err)
 }
 
 // editList adds the items that are missing, or removes those that are there.

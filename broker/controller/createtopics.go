@@ -73,7 +73,8 @@ func createTopic(img *meta.Image, env *Env, t *kmsg.CreateTopicsRequestTopic, op
 	if err := CheckTopicName(t.Topic); err != nil {
 		return nil, err
 	}
-	if meta.IsInternalTopic(t.Topic) && !opts.Internal {
+	// As in Kafka, a client may make the offsets topic, but not what only brokers know how to lay out.
+	if (t.Topic == mirrormsg.MirrorStateTopic || t.Topic == "__cluster_metadata") && !opts.Internal {
 		return nil, mirrormsg.Errorf(kerr.InvalidRequest, "Creation of internal topic %s is prohibited.", t.Topic)
 	}
 	if img.Topic(t.Topic) != nil {
@@ -175,11 +176,11 @@ func assignmentOf(img *meta.Image, env *Env, t *kmsg.CreateTopicsRequestTopic) (
 const maxPartitionsPerTopic = 10_000
 
 func manualAssignment(img *meta.Image, t *kmsg.CreateTopicsRequestTopic) ([][]int32, error) {
-	if t.NumPartitions != -1 {
-		return nil, mirrormsg.Errorf(kerr.InvalidRequest, "A manual partition assignment was specified, but numPartitions was not set to -1.")
-	}
 	if t.ReplicationFactor != -1 {
 		return nil, mirrormsg.Errorf(kerr.InvalidRequest, "A manual partition assignment was specified, but replication factor was not set to -1.")
+	}
+	if t.NumPartitions != -1 {
+		return nil, mirrormsg.Errorf(kerr.InvalidRequest, "A manual partition assignment was specified, but numPartitions was not set to -1.")
 	}
 	n := len(t.ReplicaAssignment)
 	assignment := make([][]int32, n)

@@ -64,7 +64,7 @@ var brokerDefs = []Def{
 	{Name: "log.message.timestamp.before.max.ms", Type: Long, Default: maxLong, Dynamic: true, check: atLeast(Long, 0), Doc: "Default of the topic key message.timestamp.before.max.ms."},
 	{Name: "log.message.timestamp.type", Type: String, Default: "CreateTime", Dynamic: true, check: oneOf("CreateTime", "LogAppendTime"), Doc: "Default of the topic key message.timestamp.type."},
 	{Name: "log.preallocate", Type: Boolean, Default: "false", Dynamic: true, Doc: "Default of the topic key preallocate."},
-	{Name: "log.retention.bytes", Type: Long, Default: "-1", Dynamic: true, check: atLeast(Long, -1), Doc: "Default of the topic key retention.bytes."},
+	{Name: "log.retention.bytes", Type: Long, Default: "-1", Dynamic: true, Doc: "Default of the topic key retention.bytes."},
 	{Name: "log.retention.ms", Type: Long, NoDefault: true, Dynamic: true, check: atLeast(Long, -1), Doc: "Default of the topic key retention.ms."},
 	{Name: "log.retention.minutes", Type: Int, NoDefault: true, check: atLeast(Int, -1), Doc: "The same in minutes, when log.retention.ms is not set."},
 	{Name: "log.retention.hours", Type: Int, Default: "168", check: atLeast(Int, -1), Doc: "The same in hours, when neither of the above is set."},

@@ -68,13 +68,7 @@ func oneOf(values ...string) check {
 
 func listOf(values ...string) check {
 	return check{func(v string) bool {
-		parts := SplitList(v)
-		for _, p := range parts {
-			if !slices.Contains(values, p) {
-				return false
-			}
-		}
-		return len(parts) > 0
+		return !slices.ContainsFunc(SplitList(v), func(p string) bool { return !slices.Contains(values, p) })
 	}, "a list of " + strings.Join(values, ", ")}
 }
 

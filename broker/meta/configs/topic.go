@@ -10,7 +10,7 @@ const maxLong = "9223372036854775807"
 // Topic are the topic keys.
 var Topic = newTable("topic", []Def{
 	{Name: "cleanup.policy", Type: List, Default: "delete", Synonyms: same("log.cleanup.policy"), check: listOf("delete", "compact"),
-		Doc: "What is done with old segments: delete them by time and size, or keep the last value of each key."},
+		Doc: "What is done with old segments: delete them by time and size, or keep the last value of each key; empty: neither."},
 	{Name: "compression.gzip.level", Type: Int, Default: "-1", Synonyms: same("compression.gzip.level"), check: or("-1", between(Int, 1, 9)), Doc: "The gzip level when the topic is compressed by the broker."},
 	{Name: "compression.lz4.level", Type: Int, Default: "9", Synonyms: same("compression.lz4.level"), check: between(Int, 1, 17), Doc: "The lz4 level when the topic is compressed by the broker."},
 	{Name: "compression.type", Type: String, Default: "producer", Synonyms: same("compression.type"), check: oneOf("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
@@ -39,7 +39,7 @@ var Topic = newTable("topic", []Def{
 	{Name: "remote.log.copy.disable", Type: Boolean, Default: "false", Unused: true, Doc: "Tiered storage; without a meaning here."},
 	{Name: "remote.log.delete.on.disable", Type: Boolean, Default: "false", Unused: true, Doc: "Tiered storage; without a meaning here."},
 	{Name: "remote.storage.enable", Type: Boolean, Default: "false", Unused: true, Doc: "Tiered storage; without a meaning here."},
-	{Name: "retention.bytes", Type: Long, Default: "-1", Synonyms: same("log.retention.bytes"), check: atLeast(Long, -1), Doc: "The size beyond which old segments of a partition are deleted; -1: no limit."},
+	{Name: "retention.bytes", Type: Long, Default: "-1", Synonyms: same("log.retention.bytes"), Doc: "The size beyond which old segments of a partition are deleted; negative: no limit."},
 	{Name: "retention.ms", Type: Long, Default: "604800000", check: atLeast(Long, -1), Doc: "The age beyond which segments are deleted; -1: no limit.",
 		Synonyms: []Synonym{{"log.retention.ms", 1}, {"log.retention.minutes", 60_000}, {"log.retention.hours", 3_600_000}}},
 	// Kafka before 4.0 allows 14; a mirror takes over what its source has.
