@@ -109,6 +109,9 @@ func (r *Report) check(name string, ok bool, format string, args ...any) {
 	r.Checks = append(r.Checks, Check{name, ok, fmt.Sprintf(format, args...)})
 }
 
+// Recorder is the histogram behind one of Histograms, nil if there is none.
+func (r *Report) Recorder(name string) *Recorder { return r.recorders[name] }
+
 // OK says that every check is ok.
 func (r *Report) OK() bool {
 	for _, c := range r.Checks {

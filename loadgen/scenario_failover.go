@@ -168,39 +168,27 @@ func (f *failover) round(ctx context.Context, r *Report) error {
 			return fmt.Errorf("--source-pid %d: %w", f.o.SourcePID, err)
 		}
 	}
-	pctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	answered := make(chan error, 1)
-	var resp *mirrormsg.StopMirrorTopicsResponse
-	var t1 time.Time
-	t0 := time.Now()
-	go func() {
-		var err error
-		resp, err = f.sendStop(pctx)
-		t1 = time.Now()
-		answered <- err
-	}()
-	results := runProbes(pctx, probes)
-	if err := <-answered; err != nil {
+	sw, err := stopAndProbe(ctx, f.dst, f.o.Mirror, f.topics, probes)
+	if err != nil {
 		return err
 	}
 	endLoad()
 	wg.Wait()
-	f.stop.Record(t1.Sub(t0), 1)
+	f.stop.Record(sw.answered.Sub(sw.sent), 1)
 	for _, l := range loads {
 		r.Load.Records += l.records.Load()
 		r.Load.Bytes += l.bytes.Load()
 	}
 	var why []string
-	for _, p := range results {
+	for _, p := range sw.probes {
 		f.tried++
 		if p.err != nil {
 			f.failed++
 			why = append(why, fmt.Sprintf("%s-%d: %v", p.topic, p.partition, p.err))
 			continue
 		}
-		f.ack.Record(p.firstAck.Sub(t0), 1)
-		f.read.Record(p.firstRead.Sub(t0), 1)
+		f.ack.Record(p.firstAck.Sub(sw.sent), 1)
+		f.read.Record(p.firstRead.Sub(sw.sent), 1)
 		if last, ok := manifests[p.topic].last(p.partition); ok && last.Before(p.firstAck) {
 			f.gap.Record(p.firstAck.Sub(last), 1)
 		}
@@ -208,7 +196,7 @@ func (f *failover) round(ctx context.Context, r *Report) error {
 	if len(why) > 0 {
 		return errors.New(strings.Join(why, "; "))
 	}
-	f.recoveryPoint(r, resp, manifests, t0)
+	f.recoveryPoint(r, sw.resp, manifests, sw.sent)
 	return nil
 }
 
@@ -243,27 +231,6 @@ func (m *manifest) before(t time.Time) *manifest {
 		}
 	}
 	return out
-}
-
-func (f *failover) sendStop(ctx context.Context) (*mirrormsg.StopMirrorTopicsResponse, error) {
-	req := mirrormsg.NewPtrStopMirrorTopicsRequest()
-	req.MirrorName = f.o.Mirror
-	for _, t := range f.topics {
-		rt := mirrormsg.NewStopMirrorTopicsRequestTopic()
-		rt.TopicName = t
-		req.Topics = append(req.Topics, rt)
-	}
-	resp, err := req.RequestWith(ctx, f.dst.cl)
-	if err != nil {
-		return nil, fmt.Errorf("stop: %w", err)
-	}
-	errs := []error{mirrormsg.ErrorForCode(resp.ErrorCode)}
-	for i := range resp.Topics {
-		if err := mirrormsg.ErrorForCode(resp.Topics[i].ErrorCode); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", resp.Topics[i].Name, err))
-		}
-	}
-	return resp, errors.Join(errs...)
 }
 
 // restart starts the topics again and waits until they mirror and have caught up.

@@ -120,7 +120,7 @@ func describeMirrors(ctx context.Context, cl *kgo.Client, mirror string) (*mirro
 	return resp, nil
 }
 
-func table() *tabwriter.Writer { return tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0) }
+func columns() *tabwriter.Writer { return tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0) }
 
 func (m mirrorClient) list() error {
 	resp, err := mirrormsg.NewPtrListMirrorsRequest().RequestWith(m.cmd.Context(), m.cl)
@@ -130,7 +130,7 @@ func (m mirrorClient) list() error {
 	if err := refused(resp.ErrorCode, resp.ErrorMessage); err != nil {
 		return err
 	}
-	w := table()
+	w := columns()
 	fmt.Fprintln(w, "MIRROR\tTOPICS\tCLUSTER-ID\tBOOTSTRAP-SERVER")
 	for i := range resp.Mirrors {
 		r := &resp.Mirrors[i]
@@ -221,7 +221,7 @@ func (m mirrorClient) describe() error {
 	if m.f.asJSON {
 		return json.NewEncoder(os.Stdout).Encode(rows)
 	}
-	w := table()
+	w := columns()
 	if m.f.failed {
 		fmt.Fprintln(w, "MIRROR\tTOPIC\tPARTITION\tRETRY\tERROR")
 		for _, r := range rows {

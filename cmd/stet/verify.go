@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"regexp"
 
 	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"stet/loadgen/verify"
 )
@@ -94,20 +96,48 @@ func (f *verifyFlags) clusters(cmd *cobra.Command, match func(string) bool) (*ve
 		return nil, fmt.Errorf("destination: %w", err)
 	}
 	defer dst.Close()
+	bounds, err := mirroredTo(cmd.Context(), dst, f.mirror)
+	if err != nil && f.mirror != "" {
+		return nil, err
+	}
 	if f.mirror != "" {
-		resp, err := describeMirrors(cmd.Context(), dst, f.mirror)
-		if err != nil {
-			return nil, err
-		}
-		of := map[string]bool{}
-		for _, m := range resp.Mirrors {
-			for _, t := range m.Topics {
-				of[t.TopicName] = true
+		match = func(topic string) bool { _, ok := bounds[topic]; return ok }
+	}
+	return verify.Clusters(cmd.Context(), src, dst, match, bounds.at)
+}
+
+// lmos are the ends of the mirrored parts, by topic and partition.
+type lmos map[string]map[int32]int64
+
+func (l lmos) at(topic string, partition int32) int64 {
+	if n, ok := l[topic][partition]; ok {
+		return n
+	}
+	return -1
+}
+
+// mirroredTo asks the destination where the copied part of each partition ends; a
+// destination without mirrors (another Kafka) knows nothing, which is no bound.
+func mirroredTo(ctx context.Context, dst *kgo.Client, mirror string) (lmos, error) {
+	resp, err := describeMirrors(ctx, dst, mirror)
+	if err != nil {
+		return nil, err
+	}
+	l := lmos{}
+	for i := range resp.Mirrors {
+		for j := range resp.Mirrors[i].Topics {
+			t := &resp.Mirrors[i].Topics[j]
+			l[t.TopicName] = map[int32]int64{}
+			for _, p := range t.Partitions {
+				n := int64(-1)
+				if p.State == "STOPPED" || p.State == "STOPPING" {
+					n = p.LastMirrorOffset
+				}
+				l[t.TopicName][p.PartitionIndex] = n
 			}
 		}
-		match = func(topic string) bool { return of[topic] }
 	}
-	return verify.Clusters(cmd.Context(), src, dst, match)
+	return l, nil
 }
 
 // topicMatcher matches whole names; an empty pattern takes all but internal topics.

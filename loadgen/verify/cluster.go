@@ -15,9 +15,10 @@ import (
 	"stet/zerocopy/batch"
 )
 
-// Clusters compares the topics that match and that the destination has. only
-// limits the range per partition from above; it may be nil.
-func Clusters(ctx context.Context, source, destination *kgo.Client, match func(topic string) bool) (*Report, error) {
+// Clusters compares the topics that match and that the destination has. mirroredTo
+// is where the copied part of a partition ends (LMO), after which the destination
+// has records of its own; -1, or a nil function: it is all copied.
+func Clusters(ctx context.Context, source, destination *kgo.Client, match func(topic string) bool, mirroredTo func(topic string, partition int32) int64) (*Report, error) {
 	dst, err := describe(ctx, destination)
 	if err != nil {
 		return nil, fmt.Errorf("destination: %w", err)
@@ -53,7 +54,11 @@ func Clusters(ctx context.Context, source, destination *kgo.Client, match func(t
 			}
 			a := &clusterStream{ctx: ctx, cl: source, topic: from, name: name, index: int32(i)}
 			b := &clusterStream{ctx: ctx, cl: destination, topic: dst[name], name: name, index: int32(i)}
-			if err := compareStreams(ctx, &p, a, b); err != nil {
+			limit := int64(-1)
+			if mirroredTo != nil {
+				limit = mirroredTo(name, int32(i))
+			}
+			if err := compareStreams(ctx, &p, a, b, limit); err != nil {
 				return nil, fmt.Errorf("%s-%d: %w", name, i, err)
 			}
 			r.Partitions = append(r.Partitions, p)
@@ -65,7 +70,7 @@ func Clusters(ctx context.Context, source, destination *kgo.Client, match func(t
 	return r.finish(), nil
 }
 
-func compareStreams(ctx context.Context, p *Partition, a, b *clusterStream) error {
+func compareStreams(ctx context.Context, p *Partition, a, b *clusterStream, limit int64) error {
 	var err error
 	if p.Source, err = a.bounds(ctx); err != nil {
 		return fmt.Errorf("source: %w", err)
@@ -74,6 +79,9 @@ func compareStreams(ctx context.Context, p *Partition, a, b *clusterStream) erro
 		return fmt.Errorf("destination: %w", err)
 	}
 	p.From, p.To = max(p.Source.Start, p.Destination.Start), min(p.Source.End, p.Destination.End)
+	if limit >= 0 && limit < p.To {
+		p.To = limit
+	}
 	if p.To <= p.From {
 		p.To = p.From
 		return nil

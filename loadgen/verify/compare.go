@@ -174,6 +174,9 @@ func (r *Report) finish() *Report {
 		}
 		note("source", p.Source, p.Destination)
 		note("destination", p.Destination, p.Source)
+		if end := min(p.Source.End, p.Destination.End); p.To < end && p.Difference == nil {
+			p.Notes = append(p.Notes, fmt.Sprintf("mirrored up to %d; from there on each side has records of its own", p.To))
+		}
 	}
 	return r
 }

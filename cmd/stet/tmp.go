@@ -1,6 +1,0 @@
-package main
-
-import "github.com/spf13/cobra"
-
-func demoCommand() *cobra.Command    { return &cobra.Command{Use: "demo"} }
-func dumpLogCommand() *cobra.Command { return &cobra.Command{Use: "dump-log"} }
