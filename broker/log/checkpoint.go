@@ -85,6 +85,9 @@ func encodeOffsets(offsets map[topicPartition]int64) []byte {
 }
 
 func decodeOffsets(p []byte) (map[topicPartition]int64, error) {
+	if len(p) == 0 {
+		return nil, nil // Kafka makes the files empty
+	}
 	rows, err := decodeCheckpoint(p, 3)
 	if err != nil {
 		return nil, err

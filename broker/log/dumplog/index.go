@@ -212,10 +212,10 @@ func (p *printer) snapshot(name string) error {
 		return err
 	}
 	for _, e := range es {
-		p.printf("producerId: %d producerEpoch: %d coordinatorEpoch: %d currentTxnFirstOffset: %s lastTimestamp: %d ",
+		p.printf("producerId: %d producerEpoch: %d coordinatorEpoch: %d currentTxnFirstOffset: %s lastTimestamp: %d",
 			e.ProducerID, e.ProducerEpoch, e.CoordinatorEpoch, optional(e.TxnFirstOffset), e.LastTimestamp)
 		if e.HasBatch {
-			p.printf("firstSequence: %d lastSequence: %d lastOffset: %d offsetDelta: %d timestamp: %d",
+			p.printf(" firstSequence: %d lastSequence: %d lastOffset: %d offsetDelta: %d timestamp: %d",
 				e.FirstSequence, e.LastSequence, e.LastOffset, e.OffsetDelta, e.LastTimestamp)
 		}
 		p.printf("\n")
