@@ -62,7 +62,7 @@ func TestDecideIsLegalAndEnds(t *testing.T) {
 			previous:    rapid.SampledFrom([]mirrorstate.State{mirrorstate.Preparing, mirrorstate.EpochFencing, mirrorstate.Mirroring, mirrorstate.ULERecovery}).Draw(t, "previous"),
 			startOffset: rapid.Int64Range(0, 2).Draw(t, "startOffset"), retryDue: true, barrierEnd: -1,
 		}
-		if s.state == mirrorstate.Stopped && s.intent.mode != meta.MirrorStopping {
+		if (s.state == mirrorstate.Stopped || s.state == mirrorstate.Stopping) && s.intent.mode != meta.MirrorStopping {
 			s.startOffset = s.intent.start - 1
 		}
 		if s.state == mirrorstate.Stopped {
