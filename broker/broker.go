@@ -63,49 +63,52 @@ type boundListener struct {
 }
 
 // Start runs a broker. On an error everything that was started is stopped again.
-func Start(ctx context.Context, cfg *Config, logger *slog.Logger, version string) (b *Broker, err error) {
-	b = &Broker{cfg: cfg, node: cfg.NodeID(), logger: logger, version: version, metrics: metrics.New()}
+func Start(ctx context.Context, cfg *Config, logger *slog.Logger, version string) (*Broker, error) {
+	b := &Broker{cfg: cfg, node: cfg.NodeID(), logger: logger, version: version, metrics: metrics.New()}
 	bctx, cancel := context.WithCancel(context.Background())
 	b.cancel = cancel
-	defer func() {
-		if err != nil {
-			b.Close(ctx)
-		}
-	}()
 	for _, w := range cfg.Warnings {
 		logger.Warn(w)
 	}
+	if err := b.start(ctx, bctx); err != nil {
+		return nil, errors.Join(err, b.Close(ctx))
+	}
+	return b, nil
+}
+
+// start brings up the parts in order; bctx ends at Close.
+func (b *Broker) start(ctx, bctx context.Context) error {
 	if err := b.bind(); err != nil {
-		return nil, err
+		return err
 	}
 	if err := b.openMetadata(); err != nil {
-		return nil, err
+		return err
 	}
-	b.control = controller.New(b.quorum, controller.Env{Logger: logger, StaticConfig: cfg.Static, BrokerID: b.node})
+	b.control = controller.New(b.quorum, controller.Env{Logger: b.logger, StaticConfig: b.cfg.Static, BrokerID: b.node})
 	if err := b.openLogs(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if err := b.startCoordinators(bctx); err != nil {
-		return nil, err
+		return err
 	}
 	if err := b.startMirrors(bctx); err != nil {
-		return nil, err
+		return err
 	}
 	b.startAPI()
 	if err := b.register(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	b.background.Add(1)
 	go func() { defer b.background.Done(); b.logs.Run(bctx) }()
 	b.metrics.Source(b.collect)
 	if err := b.startHTTP(); err != nil {
-		return nil, err
+		return err
 	}
 	for _, l := range b.listeners {
 		b.server.Serve(l.name, l.ln)
 	}
 	b.ready.Store(true)
-	return b, nil
+	return nil
 }
 
 func (b *Broker) bind() error {

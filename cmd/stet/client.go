@@ -69,13 +69,12 @@ func probe(ctx context.Context, addr string) error {
 	if _, err := conn.Write(f.AppendRequest(nil, req, 1)); err != nil {
 		return fmt.Errorf("%s does not speak the Kafka protocol: %w", addr, err)
 	}
-	var head [8]byte
-	n := 0
-	for n < len(head) {
-		k, err := conn.Read(head[n:])
-		n += k
-		if err != nil {
-			break
+	head, n := readHead(conn)
+	if n == 0 {
+		// A server of a line protocol waits for the end of a line; give it one, the
+		// connection is thrown away in any case.
+		if _, err := conn.Write([]byte("\r\n\r\n")); err == nil {
+			head, n = readHead(conn)
 		}
 	}
 	switch {
@@ -89,6 +88,22 @@ func probe(ctx context.Context, addr string) error {
 		return fmt.Errorf("%s does not speak the Kafka protocol: it answered %q", addr, head)
 	}
 	return nil
+}
+
+// answerPatience bounds the wait for the first bytes of an answer.
+const answerPatience = dialPatience / 2
+
+// readHead reads the first eight bytes, or as many as come.
+func readHead(conn net.Conn) (head [8]byte, n int) {
+	_ = conn.SetReadDeadline(time.Now().Add(answerPatience))
+	for n < len(head) {
+		k, err := conn.Read(head[n:])
+		n += k
+		if err != nil {
+			break
+		}
+	}
+	return head, n
 }
 
 // checkCommandConfig reads a client properties file; what it asks for must be built.
