@@ -2,6 +2,7 @@ package log
 
 import (
 	"context"
+	"maps"
 	"path/filepath"
 	"sync"
 	"time"
@@ -135,11 +136,11 @@ func (d *dataDir) checkpointOffsets(logs []*Log, sync bool) error {
 		}
 	}
 	if sync {
-		if err := d.write(highWatermarkFile, hw, true); err != nil {
+		if err := d.writeWatermarks(hw, true); err != nil {
 			return err
 		}
 	}
-	if err := d.write(logStartFile, start, sync); err != nil {
+	if err := d.writeStarts(start, sync); err != nil {
 		return err
 	}
 	if sync {
@@ -148,16 +149,28 @@ func (d *dataDir) checkpointOffsets(logs []*Log, sync bool) error {
 	return nil
 }
 
-// write writes a checkpoint if it changed. d.mu is held.
-func (d *dataDir) write(name string, o map[topicPartition]int64, sync bool) error {
-	text := encodeOffsets(o)
-	if d.written[name] == string(text) && !sync {
+// writeStarts writes the log starts if they changed. d.mu is held.
+func (d *dataDir) writeStarts(starts map[topicPartition]int64, sync bool) error {
+	if maps.Equal(starts, d.starts) && !sync {
 		return nil
 	}
-	if err := writeFile(d.fs, filepath.Join(d.path, name), text, sync); err != nil {
+	if err := writeFile(d.fs, filepath.Join(d.path, logStartFile), encodeOffsets(starts), sync); err != nil {
 		return err
 	}
-	d.written[name] = string(text)
+	d.starts = starts
+	return nil
+}
+
+// writeWatermarks writes the high watermarks if they changed. d.mu is held.
+func (d *dataDir) writeWatermarks(hw map[topicPartition]int64, sync bool) error {
+	text := string(encodeOffsets(hw))
+	if text == d.hwText && !sync {
+		return nil
+	}
+	if err := writeFile(d.fs, filepath.Join(d.path, highWatermarkFile), []byte(text), sync); err != nil {
+		return err
+	}
+	d.hwText = text
 	return nil
 }
 
@@ -171,7 +184,7 @@ func (m *Manager) checkpointWatermarks() {
 			}
 		}
 		d.mu.Lock()
-		err := d.write(highWatermarkFile, hw, false)
+		err := d.writeWatermarks(hw, false)
 		d.mu.Unlock()
 		if err != nil {
 			m.o.Logger.Error("checkpoint could not be written", "file", d.path, "err", err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -32,7 +33,8 @@ type dataDir struct {
 
 	mu      sync.Mutex
 	durable map[topicPartition]int64 // recovery points as the checkpoint on disk has them
-	written map[string]string        // last content of the other checkpoints
+	starts  map[topicPartition]int64 // the same for log starts
+	hwText  string                   // the high watermark checkpoint as written last
 	gone    map[topicPartition]bool  // partitions that are not there, but have lines on disk
 }
 
@@ -65,10 +67,10 @@ func (m *Manager) openDirs() error {
 				return fmt.Errorf("log.dirs names %s twice", path)
 			}
 		}
-		if err := fsys.MkdirAll(path, 0o755); err != nil {
+		if err := makeDir(fsys, path); err != nil {
 			return fmt.Errorf("log directory %s: %w", path, err)
 		}
-		d := &dataDir{fs: fsys, path: path, durable: map[topicPartition]int64{}, written: map[string]string{}, gone: map[topicPartition]bool{}}
+		d := &dataDir{fs: fsys, path: path, durable: map[topicPartition]int64{}, starts: map[topicPartition]int64{}, gone: map[topicPartition]bool{}}
 		m.dirs = append(m.dirs, d)
 		var err error
 		if d.lock, err = fsys.Lock(filepath.Join(path, lockFile)); err != nil {
@@ -101,6 +103,26 @@ func (m *Manager) openDirs() error {
 		text := fmt.Appendf(nil, "#\ncluster.id=%s\ndirectory.id=%s\nnode.id=%d\nversion=1\n", m.clusterID, d.id, m.o.NodeID)
 		if err := writeFile(fsys, filepath.Join(d.path, metaFile), text, true); err != nil {
 			return fmt.Errorf("log directory %s: %w", d.path, err)
+		}
+	}
+	return nil
+}
+
+// makeDir makes a directory and its parents durably.
+func makeDir(fsys vfs.FS, path string) error {
+	var parents []string
+	for p := path; ; p = filepath.Dir(p) {
+		if _, err := fsys.Stat(p); err == nil || p == filepath.Dir(p) {
+			break
+		}
+		parents = append(parents, filepath.Dir(p))
+	}
+	if err := fsys.MkdirAll(path, 0o755); err != nil {
+		return err
+	}
+	for _, p := range parents {
+		if err := fsys.SyncDir(p); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -170,10 +192,8 @@ func (m *Manager) loadDir(d *dataDir) error {
 			}
 		}
 	}
-	d.durable = recovery
-	if d.durable == nil {
-		d.durable = map[topicPartition]int64{}
-	}
+	maps.Copy(d.durable, recovery)
+	maps.Copy(d.starts, start)
 	var found []topicPartition
 	for _, e := range entries {
 		switch name := e.Name(); {
@@ -258,21 +278,25 @@ func (d *dataDir) writeRecoveryPoints(points map[topicPartition]int64) error {
 	return nil
 }
 
-// lowerDurableRecoveryPoint makes sure that the checkpoint on disk claims nothing from
-// offset on.
-func (m *Manager) lowerDurableRecoveryPoint(l *Log, offset int64) error {
+// lowerDurable makes sure that the checkpoints on disk claim nothing from offset on: neither
+// that it is synced, nor that the log starts later.
+func (m *Manager) lowerDurable(l *Log, offset int64) error {
 	d := m.dirOf(l)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.durable[l.tp] <= offset {
-		return nil
+	if d.durable[l.tp] > offset {
+		points := maps.Clone(d.durable)
+		points[l.tp] = offset
+		if err := d.writeRecoveryPoints(points); err != nil {
+			return err
+		}
 	}
-	points := make(map[topicPartition]int64, len(d.durable))
-	for tp, o := range d.durable {
-		points[tp] = o
+	if d.starts[l.tp] > offset {
+		starts := maps.Clone(d.starts)
+		starts[l.tp] = offset
+		return d.writeStarts(starts, true)
 	}
-	points[l.tp] = offset
-	return d.writeRecoveryPoints(points)
+	return nil
 }
 
 // checkpointAll writes all three checkpoint files, for a clean shutdown.
@@ -293,10 +317,10 @@ func (d *dataDir) checkpointAll(logs []*Log, points map[*Log]offsets) error {
 	if err := d.writeRecoveryPoints(recovery); err != nil {
 		return err
 	}
-	if err := writeFile(d.fs, filepath.Join(d.path, logStartFile), encodeOffsets(start), true); err != nil {
+	if err := d.writeStarts(start, true); err != nil {
 		return err
 	}
-	return writeFile(d.fs, filepath.Join(d.path, highWatermarkFile), encodeOffsets(hw), true)
+	return d.writeWatermarks(hw, true)
 }
 
 func (d *dataDir) markClean() error {

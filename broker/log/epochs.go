@@ -72,6 +72,18 @@ func (c *epochCache) truncateStart(offset int64) bool {
 	return true
 }
 
+// reload is truncateEnd when the log is opened: the epoch in force at the log start stays,
+// also when nothing is left after it.
+func (c *epochCache) reload(end, logStart int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := len(c.entries)
+	for n > 0 && c.entries[n-1].Start >= end && c.entries[n-1].Start > logStart {
+		n--
+	}
+	c.entries = c.entries[:n]
+}
+
 func (c *epochCache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

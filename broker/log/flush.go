@@ -39,6 +39,13 @@ func (l *Log) flush(sealed bool) error {
 			jobs = append(jobs, job{s, s.size})
 		}
 	}
+	// Once the batches before a segment are deleted, only its snapshot knows their producers.
+	var snapshots []string
+	for _, s := range l.segs {
+		if s.base > l.recoveryPoint.Load() {
+			snapshots = append(snapshots, s.path+snapshotSuffix)
+		}
+	}
 	generation := l.cuts
 	err := l.syncMeta()
 	for _, j := range jobs {
@@ -53,6 +60,11 @@ func (l *Log) flush(sealed bool) error {
 	for _, j := range jobs {
 		if err == nil {
 			err = l.syncFiles(j.s)
+		}
+	}
+	for _, name := range snapshots {
+		if err == nil {
+			err = l.syncSnapshot(name)
 		}
 	}
 	l.mu.Lock()
@@ -78,6 +90,11 @@ func (l *Log) flushLocked() error {
 		return err
 	}
 	for _, s := range l.segs {
+		if s.base > l.recoveryPoint.Load() {
+			if err := l.syncSnapshot(s.path + snapshotSuffix); err != nil {
+				return err
+			}
+		}
 		if s.flushed < s.size {
 			if err := l.writeIndexes(s); err != nil {
 				return err
@@ -114,6 +131,13 @@ func (l *Log) syncFiles(s *segment) error {
 		if err := syncPath(l.fs, s.path+suffix); err != nil && !isNotExist(err) {
 			return l.fail("sync index", err)
 		}
+	}
+	return nil
+}
+
+func (l *Log) syncSnapshot(name string) error {
+	if err := syncPath(l.fs, name); err != nil && !isNotExist(err) {
+		return l.fail("sync snapshot", err)
 	}
 	return nil
 }

@@ -76,7 +76,7 @@ func (l *Log) open(from loadFrom) error {
 	if epochsOK {
 		l.epochs.entries = slices.Clone(epochs)
 		if scanFrom < len(l.segs) {
-			l.epochs.truncateEnd(l.segs[scanFrom].base)
+			l.epochs.reload(l.segs[scanFrom].base, l.start.Load())
 		}
 	} else if err := l.epochsFrom(l.segs[:scanFrom]); err != nil {
 		return err
@@ -97,7 +97,7 @@ func (l *Log) open(from loadFrom) error {
 	if end < l.start.Load() {
 		return l.startOver(end)
 	}
-	l.epochs.truncateEnd(end)
+	l.epochs.reload(end, l.start.Load())
 	l.epochs.truncateStart(l.start.Load())
 	if es := l.epochs.all(); !epochsOK || !slices.Equal(es, epochs) {
 		if err := l.writeEpochs(false); err != nil {

@@ -45,6 +45,10 @@ func (l *Log) Truncate(to int64) error {
 			return l.fail("truncate", err)
 		}
 	}
+	if i == 0 && pos == 0 {
+		// Nothing is left: do not let a gap at the front become part of the log start.
+		to = max(seg.base, min(to, l.start.Load()))
+	}
 	if err := l.lowerRecoveryPoint(to); err != nil {
 		return err
 	}
@@ -184,6 +188,9 @@ func (s *segment) cutIndexes(pos, to int64) error {
 	s.txns = s.txns[:n:n]
 	s.idx = &index{s.idx.offsets, s.idx.times}
 	s.idx.cut(to - s.base)
+	// Equal counts would hide that an entry is another one.
+	s.offsetsOnDisk = min(s.offsetsOnDisk, len(s.idx.offsets))
+	s.timesOnDisk = min(s.timesOnDisk, len(s.idx.times))
 	s.maxTs, s.maxTsAt = -1, s.base
 	if n := len(s.idx.times); n > 0 {
 		s.maxTs, s.maxTsAt = s.idx.times[n-1].ts, s.base+int64(s.idx.times[n-1].rel)
@@ -213,12 +220,12 @@ func (s *segment) cutIndexes(pos, to int64) error {
 	return nil
 }
 
-// lowerRecoveryPoint makes sure that, after a crash, everything from offset on is checked:
-// the checkpoint on disk must not claim bytes that are about to be replaced.
+// lowerRecoveryPoint makes sure that, after a crash, everything from offset on is checked
+// and seen: the checkpoints on disk must not claim bytes that are about to be replaced.
 func (l *Log) lowerRecoveryPoint(offset int64) error {
 	l.recoveryPoint.Store(min(l.recoveryPoint.Load(), offset))
-	if err := l.m.lowerDurableRecoveryPoint(l, offset); err != nil {
-		return l.fail("write recovery point", err)
+	if err := l.m.lowerDurable(l, offset); err != nil {
+		return l.fail("write checkpoint", err)
 	}
 	return nil
 }

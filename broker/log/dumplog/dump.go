@@ -25,10 +25,10 @@ type Options struct {
 
 // printer carries one run.
 type printer struct {
-	out  *bufio.Writer
-	err  io.Writer
-	o    Options
-	bad  []string // "Mismatches" and the like, printed at the end as Kafka does
+	out *bufio.Writer
+	err io.Writer
+	o   Options
+	bad []string // "Mismatches" and the like, printed at the end as Kafka does
 }
 
 // Files prints each file to out in the given order. Findings (index entries that do not
