@@ -24,7 +24,7 @@ func (l *Log) flush(sealed bool) error {
 		segs = segs[:len(segs)-1]
 		upTo = min(upTo, l.active().base)
 	}
-	if upTo <= l.recoveryPoint.Load() && !l.dirDirty {
+	if upTo <= l.recoveryPoint.Load() && !l.dirDirty && !(l.newborn && l.total.Load() > 0) {
 		l.mu.Unlock()
 		return nil
 	}
@@ -42,7 +42,7 @@ func (l *Log) flush(sealed bool) error {
 	// Once the batches before a segment are deleted, only its snapshot knows their producers.
 	var snapshots []string
 	for _, s := range l.segs {
-		if s.base > l.recoveryPoint.Load() {
+		if s.base >= l.recoveryPoint.Load() {
 			snapshots = append(snapshots, s.path+snapshotSuffix)
 		}
 	}
@@ -90,7 +90,7 @@ func (l *Log) flushLocked() error {
 		return err
 	}
 	for _, s := range l.segs {
-		if s.base > l.recoveryPoint.Load() {
+		if s.base >= l.recoveryPoint.Load() {
 			if err := l.syncSnapshot(s.path + snapshotSuffix); err != nil {
 				return err
 			}

@@ -76,7 +76,9 @@ func (l *Log) open(from loadFrom) error {
 	if epochsOK {
 		l.epochs.entries = slices.Clone(epochs)
 		if scanFrom < len(l.segs) {
-			l.epochs.reload(l.segs[scanFrom].base, l.start.Load())
+			// One that begins at the very base may come from an earlier log start; if it was
+			// that of a lost batch, the scan corrects it.
+			l.epochs.reload(l.segs[scanFrom].base+1, l.start.Load())
 		}
 	} else if err := l.epochsFrom(l.segs[:scanFrom]); err != nil {
 		return err
@@ -106,6 +108,8 @@ func (l *Log) open(from loadFrom) error {
 	}
 	l.dropStraySnapshots(ls.snapshots)
 	l.finishOpen(end, from.hw)
+	// A clean shutdown syncs the identity of logs with data; of others nobody knows.
+	l.newborn = !from.clean || l.total.Load() == 0
 	return nil
 }
 

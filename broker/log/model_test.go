@@ -145,6 +145,18 @@ func (m *model) cut(to int64) {
 	m.forgetSequences()
 }
 
+// adoptFloor accepts that a scan found the epoch in force at the log start again, which a
+// truncation to the log start had dropped as Kafka does: the batch below is still there.
+func (m *model) adoptFloor(l *Log) {
+	es := l.EpochEntries()
+	if m.epochFrom == 0 || len(es) == 0 || es[0].Start != m.start {
+		return
+	}
+	for i := m.epochFrom - 1; i >= 0 && m.batches[i].PartitionLeaderEpoch() == es[0].Epoch; i-- {
+		m.epochFrom = i
+	}
+}
+
 // forgetSequences makes the model's producers agree with the batches that are left.
 func (m *model) forgetSequences() {
 	m.nextSeq, m.pepoch = map[int64]int32{}, map[int64]int16{}
@@ -203,8 +215,6 @@ func step(rt *rapid.T, e *env, l *Log, m *model, op string) *Log {
 	n := rapid.IntRange(1, 6).Draw(rt, "n")
 	pid := int64(rapid.IntRange(100, 103).Draw(rt, "pid"))
 	epoch := m.pepoch[pid]
-	_, aborted, _ := m.txns()
-	_ = aborted
 	open, _, _ := m.txns()
 	_, inTxn := open[pid]
 	e.clock.Advance(1e6)
@@ -244,8 +254,11 @@ func step(rt *rapid.T, e *env, l *Log, m *model, op string) *Log {
 	case "retry":
 		for i := len(m.batches) - 1; i >= 0; i-- {
 			b := m.batches[i]
-			if b.ProducerID() != pid || b.IsControl() || b.IsTransactional() != inTxn || b.LastSequence()+1 != m.nextSeq[pid] || b.ProducerEpoch() != m.pepoch[pid] {
+			if b.ProducerID() != pid || b.IsControl() {
 				continue
+			}
+			if b.LastSequence()+1 != m.nextSeq[pid] {
+				break // forgotten by a reset
 			}
 			c := batch.Batch(slices.Clone(b))
 			c.SetBaseOffset(0)
@@ -293,13 +306,15 @@ func step(rt *rapid.T, e *env, l *Log, m *model, op string) *Log {
 		}
 		base := l.segs[0].base
 		must(l.Truncate(to))
-		if n := len(m.batches); to < m.end {
-			for n > 0 && m.batches[n-1].LastOffset() >= to {
-				n--
-			}
-			if n == 0 || m.batches[n-1].BaseOffset() < base {
-				to = max(base, min(to, m.start))
-			}
+		if to >= m.end {
+			break
+		}
+		n := len(m.batches)
+		for n > 0 && m.batches[n-1].LastOffset() >= to {
+			n--
+		}
+		if n == 0 || m.batches[n-1].BaseOffset() < base {
+			to = max(base, min(to, m.start))
 		}
 		m.cut(to)
 	case "full":
@@ -325,6 +340,7 @@ func step(rt *rapid.T, e *env, l *Log, m *model, op string) *Log {
 		e.m.Checkpoint()
 		m.reloaded = m.end
 		l = e.crash(e.mem.Clone())
+		m.adoptFloor(l)
 	case "power":
 		must(l.Flush())
 		e.m.Checkpoint()
@@ -338,6 +354,7 @@ func step(rt *rapid.T, e *env, l *Log, m *model, op string) *Log {
 		}
 		must(l.IncrementLogStartOffset(start))
 		l.SetHighWatermark(hw)
+		m.adoptFloor(l)
 	case "flush":
 		must(l.Flush())
 		if l.RecoveryPoint() < m.end {

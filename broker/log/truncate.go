@@ -188,9 +188,7 @@ func (s *segment) cutIndexes(pos, to int64) error {
 	s.txns = s.txns[:n:n]
 	s.idx = &index{s.idx.offsets, s.idx.times}
 	s.idx.cut(to - s.base)
-	// Equal counts would hide that an entry is another one.
-	s.offsetsOnDisk = min(s.offsetsOnDisk, len(s.idx.offsets))
-	s.timesOnDisk = min(s.timesOnDisk, len(s.idx.times))
+	s.offsetsOnDisk, s.timesOnDisk = -1, -1 // equal counts would hide that entries differ
 	s.maxTs, s.maxTsAt = -1, s.base
 	if n := len(s.idx.times); n > 0 {
 		s.maxTs, s.maxTsAt = s.idx.times[n-1].ts, s.base+int64(s.idx.times[n-1].rel)
