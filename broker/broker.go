@@ -88,16 +88,16 @@ func (b *Broker) start(ctx, bctx context.Context) error {
 	if err := b.openLogs(ctx); err != nil {
 		return err
 	}
-	if err := b.startCoordinators(bctx); err != nil {
+	// Registered first: a new incarnation raises the leader epochs of what is led
+	// here, and coordinators and mirrors then begin with the new ones.
+	if err := b.register(ctx); err != nil {
 		return err
 	}
+	b.startCoordinators(bctx)
 	if err := b.startMirrors(bctx); err != nil {
 		return err
 	}
 	b.startAPI()
-	if err := b.register(ctx); err != nil {
-		return err
-	}
 	b.background.Add(1)
 	go func() { defer b.background.Done(); b.logs.Run(bctx) }()
 	b.metrics.Source(b.collect)
@@ -298,10 +298,10 @@ func (b *Broker) Close(ctx context.Context) error {
 		if b.mirrors != nil {
 			b.mirrors.close()
 		}
+		b.cancel()
 		if b.coords != nil {
 			b.coords.close()
 		}
-		b.cancel()
 		b.background.Wait()
 		if b.control != nil {
 			b.control.Close()

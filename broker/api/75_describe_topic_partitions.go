@@ -80,6 +80,7 @@ func (a *API) describePartition(t *meta.Topic, i int) kmsg.DescribeTopicPartitio
 	rp := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
 	rp.Partition, rp.LeaderID, rp.LeaderEpoch = int32(i), s.Leader, s.LeaderEpoch
 	rp.Replicas, rp.ISR = s.Replicas, s.ISR
+	rp.EligibleLeaderReplicas, rp.LastKnownELR, rp.OfflineReplicas = []int32{}, []int32{}, []int32{} // null ends the Java client
 	if s.Leader < 0 {
 		rp.ErrorCode = kerr.LeaderNotAvailable.Code
 	}

@@ -19,7 +19,7 @@ import (
 type mirrorFlags struct {
 	bootstrap, commandConfig, mirror, mirrorConfig, topics, exclude, wait      string
 	create, start, stop, pause, resume, remove, list, describe, failed, asJSON bool
-	dryRun, overwrite                                                          bool
+	dryRun, overwrite, version                                                 bool
 	waitLagZero                                                                int64
 	timeout                                                                    time.Duration
 }
@@ -60,11 +60,16 @@ func mirrorsCommand() *cobra.Command {
 	fl.BoolVar(&f.failed, "failed", false, "show only failed partitions with their errors (with --describe)")
 	fl.BoolVar(&f.asJSON, "json", false, "print JSON (with --describe and --stop)")
 	fl.StringVar(&f.wait, "wait", "", "with --describe: wait until every partition is in this state, or lag-zero")
+	fl.BoolVar(&f.version, "version", false, "print the version")
 	fl.DurationVar(&f.timeout, "timeout", time.Minute, "limit of --wait")
 	return cmd
 }
 
 func (f *mirrorFlags) run(cmd *cobra.Command) error {
+	if f.version {
+		fmt.Println(version)
+		return nil
+	}
 	actions := 0
 	for _, on := range []bool{f.create, f.start, f.stop, f.pause, f.resume, f.remove, f.list, f.describe} {
 		if on {

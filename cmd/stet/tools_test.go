@@ -57,7 +57,7 @@ func TestKafkaToolsAgainstStet(t *testing.T) {
 	contains(t, "get-offsets", run("get-offsets", "--topic", "console"), "console:0:3")
 	contains(t, "get-offsets earliest", run("get-offsets", "--topic", "console", "--time", "-2"), "console:0:0")
 	contains(t, "log-dirs", run("log-dirs", "--describe", "--topic-list", "orders"), `"partition":"orders-3"`)
-	contains(t, "cluster", run("cluster", "cluster-id"), p.Cluster)
+	contains(t, "cluster", testkit.Tool(t, "cluster", "cluster-id", "--bootstrap-server", p.Addr), p.Cluster)
 	contains(t, "broker-api-versions", run("broker-api-versions"), "Produce(0): 0 to 13")
 	run("topics", "--delete", "--topic", "console")
 	if out := run("topics", "--list"); strings.Contains(out, "console") {
