@@ -87,14 +87,14 @@ func TestSmallSegments(t *testing.T) {
 	if err := l.Truncate(101); err != nil {
 		t.Fatal(err)
 	}
-	if l.LogEndOffset() != 100 {
+	if l.LogEndOffset() != 99 {
 		t.Fatalf("end %d", l.LogEndOffset())
 	}
 	if got := readAll(t, l, 0, 100); !bytes.Equal(got, want[:len(got)]) || len(got) != half {
 		t.Fatalf("%d bytes after the cut", len(got))
 	}
 	l = e.crash(e.mem.Clone())
-	if l.LogEndOffset() != 100 {
+	if l.LogEndOffset() != 99 {
 		t.Fatalf("end %d after a crash", l.LogEndOffset())
 	}
 	if err := l.TruncateFullyAndStartAt(1000); err != nil {

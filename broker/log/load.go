@@ -99,7 +99,11 @@ func (l *Log) open(from loadFrom) error {
 	if end < l.start.Load() {
 		return l.startOver(end)
 	}
-	l.epochs.reload(end, l.start.Load())
+	if scanFrom < len(l.segs) {
+		l.epochs.truncateEnd(end) // what is at the end may have been lost
+	} else {
+		l.epochs.reload(end, l.start.Load())
+	}
 	l.epochs.truncateStart(l.start.Load())
 	if es := l.epochs.all(); !epochsOK || !slices.Equal(es, epochs) {
 		if err := l.writeEpochs(false); err != nil {

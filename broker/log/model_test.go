@@ -132,7 +132,6 @@ func (m *model) lastStable() (low, high int64) {
 
 func (m *model) cut(to int64) {
 	for n := len(m.batches); n > 0 && m.batches[n-1].LastOffset() >= to; n-- {
-		to = min(to, m.batches[n-1].BaseOffset())
 		m.batches = m.batches[:n-1]
 	}
 	m.end = min(m.end, to)
@@ -148,6 +147,10 @@ func (m *model) cut(to int64) {
 // adoptFloor accepts that a scan found the epoch in force at the log start again, which a
 // truncation to the log start had dropped as Kafka does: the batch below is still there.
 func (m *model) adoptFloor(l *Log) {
+	if m.start == m.end {
+		m.epochFrom = len(m.batches) // nothing is left to derive an epoch from
+		return
+	}
 	es := l.EpochEntries()
 	if m.epochFrom == 0 || len(es) == 0 || es[0].Start != m.start {
 		return
@@ -315,6 +318,8 @@ func step(rt *rapid.T, e *env, l *Log, m *model, op string) *Log {
 		}
 		if n == 0 || m.batches[n-1].BaseOffset() < base {
 			to = max(base, min(to, m.start))
+		} else {
+			to = m.batches[n-1].NextOffset()
 		}
 		m.cut(to)
 	case "full":

@@ -39,7 +39,9 @@ func (l *Log) recover(k int, hadTxns map[int64]bool) (end int64, err error) {
 		}
 		end = next
 		l.recovered.ScannedBytes += valid
-		if valid == s.size {
+		if valid == s.size && i+1 < len(l.segs) && l.hole(end, l.segs[i+1].base) {
+			why = fmt.Errorf("%w: the batches up to the next segment's %d are missing", errOrder, l.segs[i+1].base)
+		} else if valid == s.size {
 			if i+1 < len(l.segs) {
 				s.seal()
 			}
@@ -51,6 +53,13 @@ func (l *Log) recover(k int, hadTxns map[int64]bool) (end int64, err error) {
 		return end, l.cutTail(i, valid, end, why)
 	}
 	return end, nil
+}
+
+// hole says that a segment that ends at end lost its last batches: a roll begins the next
+// segment at the log end. A cleaner may remove them too, and a gap too wide for relative
+// offsets is left out (roll syncs first).
+func (l *Log) hole(end, next int64) bool {
+	return end < next && next-end <= math.MaxInt32 && !l.cfg.Load().compacted()
 }
 
 // scan checks one segment. It returns the bytes and the end offset of the valid batches,

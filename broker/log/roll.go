@@ -12,7 +12,11 @@ import (
 func (l *Log) roll(b batch.Batch) error {
 	base := l.end.Load()
 	if b.LastOffset()-base > math.MaxInt32 {
-		base = b.BaseOffset() // a gap too wide for relative offsets
+		// A gap too wide for relative offsets. Recovery must not take it for a loss.
+		base = b.BaseOffset()
+		if err := l.flushLocked(); err != nil {
+			return err
+		}
 	}
 	return l.rollTo(base)
 }

@@ -8,8 +8,8 @@ import (
 	"stet/zerocopy/batch"
 )
 
-// Truncate removes everything from offset to on. A batch that holds to goes as a whole, so
-// the log end may come out below to. The old file is shrunk and a new segment begins: bytes
+// Truncate removes everything from offset to on. A batch that holds to goes as a whole, and
+// the log end is where the last batch that is left ends, so it may come out below to. The old file is shrunk and a new segment begins: bytes
 // that a reader may have in flight are never overwritten. The high watermark and, if need be,
 // the log start are lowered. It is durable on return; a crash in between leaves a log that ends
 // between to and its old end.
@@ -30,24 +30,12 @@ func (l *Log) Truncate(to int64) error {
 	}
 	i := segmentFor(l.segs, to)
 	seg := l.segs[i]
-	pos, size, err := seg.find(to, seg.size)
+	pos, _, err := seg.find(to, seg.size)
 	if err != nil {
 		return l.fail("truncate", err)
 	}
-	if size > 0 {
-		w := newWalker(seg.file, pos, seg.size)
-		h, err := w.header()
-		if err == nil {
-			to = min(to, h.BaseOffset())
-		}
-		w.close()
-		if err != nil {
-			return l.fail("truncate", err)
-		}
-	}
-	if i == 0 && pos == 0 {
-		// Nothing is left: do not let a gap at the front become part of the log start.
-		to = max(seg.base, min(to, l.start.Load()))
+	if to, err = l.cutPoint(i, pos, to); err != nil {
+		return l.fail("truncate", err)
 	}
 	if err := l.lowerRecoveryPoint(to); err != nil {
 		return err
@@ -78,6 +66,43 @@ func (l *Log) Truncate(to int64) error {
 		return l.fail("reload producer state", err)
 	}
 	return l.finishCut(keep, gone, to)
+}
+
+// cutPoint is the end of what a cut at position pos of segment i leaves: where its last batch
+// ends, so that segments always follow each other without a gap that recovery could take for
+// a loss. With nothing left it is the log start, or the segment's base.
+func (l *Log) cutPoint(i int, pos, to int64) (int64, error) {
+	seg := l.segs[i]
+	if pos == 0 {
+		if i > 0 {
+			return min(to, seg.base), nil
+		}
+		return max(seg.base, min(to, l.start.Load())), nil
+	}
+	x, err := seg.index(seg.size)
+	if err != nil {
+		return 0, err
+	}
+	from := int64(0)
+	for n := len(x.offsets) - 1; n >= 0; n-- {
+		if p := int64(x.offsets[n].pos); p < pos {
+			from = p
+			break
+		}
+	}
+	w := newWalker(seg.file, from, pos)
+	defer w.close()
+	for end := int64(-1); ; {
+		h, err := w.header()
+		if errors.Is(err, io.EOF) {
+			return end, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		end = h.NextOffset()
+		w.pos += batch.SizeOf(h)
+	}
 }
 
 // TruncateFullyAndStartAt removes everything; log start and log end become offset.
