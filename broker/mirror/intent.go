@@ -33,6 +33,11 @@ func intentOf(img *meta.Image, t *meta.Topic, partition int32) intent {
 // checked that the mirror left behind when it was deleted.
 func (in intent) concerns() bool { return in.mode != meta.NotMirrored || in.barrierEnd >= 0 }
 
+// mayOpen says whether clients may append, as far as the metadata know.
+func (in intent) mayOpen() bool {
+	return in.mode == meta.NotMirrored || in.mode == meta.MirrorStopping || in.mode == meta.MirrorStopped
+}
+
 // InitialGate is the gate of a partition before the Manager has said anything: closed where the
 // topic is in a mirror or has a barrier whose presence was not checked yet.
 func InitialGate(img *meta.Image, t *meta.Topic, partition int32) Gate {

@@ -96,14 +96,13 @@ type Controller interface {
 	GrowTopic(ctx context.Context, topic string, count int32) error
 }
 
-// Coordinator keeps the durable states. An error is a failure to reach it; codes are in the responses.
+// Coordinator keeps the durable states. An error is a failure to reach it; codes are in the responses. It follows the
+// metadata itself and writes tombstones for deleted mirrors and topics.
 type Coordinator interface {
 	ReadMirrorStates(context.Context, *mirrormsg.ReadMirrorStatesRequest) (*mirrormsg.ReadMirrorStatesResponse, error)
 	WriteMirrorStates(context.Context, *mirrormsg.WriteMirrorStatesRequest) (*mirrormsg.WriteMirrorStatesResponse, error)
 	// EnsureTopic creates __mirror_state when it is missing. The error says what it waits for.
 	EnsureTopic(context.Context) error
-	// Forget writes tombstones for everything that is kept under a mirror's id.
-	Forget(ctx context.Context, mirrorID [16]byte) error
 }
 
 // Groups are the consumer groups of this cluster.

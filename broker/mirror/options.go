@@ -47,6 +47,9 @@ type Options struct {
 	OnFetch func(mirror string, d time.Duration)
 	// Dial, if set, replaces the dialer towards sources.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// StopStep, if set, is called before each step of a stop barrier; an error ends the run of the barrier there.
+	// For tests of what is done again.
+	StopStep func(topic string, partition int32, step BarrierStep) error
 }
 
 func (o *Options) complete() {

@@ -231,3 +231,18 @@ func (s *Source) give(l *link) {
 	}
 	s.links[l.addr] = append(s.links[l.addr], idle{l, time.Now()})
 }
+
+// Ping says whether a broker answers.
+func (s *Source) Ping(ctx context.Context, broker int32) error {
+	addr, err := s.address(ctx, broker)
+	if err != nil {
+		return err
+	}
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = []kmsg.MetadataRequestTopic{}
+	_, err = s.request(ctx, addr, req, 13)
+	if err != nil {
+		s.doubt(broker)
+	}
+	return err
+}
