@@ -29,6 +29,22 @@ func (c *Coordinator) onShards(ctx context.Context, op func(m *machine) error) e
 	return nil
 }
 
+// onShardsRepeated is onShards for an operation that stops when it has made enough
+// records and says whether it has to be run again.
+func (c *Coordinator) onShardsRepeated(ctx context.Context, op func(m *machine) (more bool)) error {
+	for again := true; again; {
+		again = false
+		err := c.onShards(ctx, func(m *machine) error {
+			again = op(m) || again
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // ListGroups lists the groups that are coordinated here, filtered by state
 // (version 4, KIP-518) and type (version 5, KIP-848).
 func (c *Coordinator) ListGroups(ctx context.Context, req *kmsg.ListGroupsRequest) *kmsg.ListGroupsResponse {
@@ -109,24 +125,46 @@ func (c *Coordinator) DeleteGroups(ctx context.Context, req *kmsg.DeleteGroupsRe
 	for _, id := range req.Groups {
 		x := kmsg.NewDeleteGroupsResponseGroup()
 		x.Group = id
-		err := error(kerr.InvalidGroupID)
-		if id != "" {
-			err = c.do(ctx, id, func(m *machine) error {
-				g := m.groups[id]
-				switch {
-				case g == nil:
-					return kerr.GroupIDNotFound
-				case g.state != empty || len(g.pending) > 0:
-					return kerr.NonEmptyGroup
-				}
-				m.removeGroup(g)
-				return nil
-			})
-		}
-		x.ErrorCode = code(err)
+		x.ErrorCode = code(c.deleteGroup(ctx, id))
 		resp.Groups = append(resp.Groups, x)
 	}
 	return resp
+}
+
+func (c *Coordinator) deleteGroup(ctx context.Context, id string) error {
+	if id == "" {
+		return kerr.InvalidGroupID
+	}
+	for more := true; more; {
+		err := c.do(ctx, id, func(m *machine) (err error) {
+			more, err = m.deleteGroup(id)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteGroup removes a group's offsets and, when they are all on the way, the group.
+func (m *machine) deleteGroup(id string) (more bool, err error) {
+	g := m.groups[id]
+	switch {
+	case g == nil:
+		return false, kerr.GroupIDNotFound
+	case g.state != empty || len(g.pending) > 0:
+		return false, kerr.NonEmptyGroup
+	}
+	for tp := range g.offsets {
+		if m.full() {
+			return true, nil
+		}
+		m.writeOffset(id, tp, nil)
+	}
+	clear(g.offsets)
+	m.removeGroup(g)
+	return false, nil
 }
 
 // ClampOffsets lowers every committed offset of a partition that lies above max
@@ -136,16 +174,19 @@ func (c *Coordinator) DeleteGroups(ctx context.Context, req *kmsg.DeleteGroupsRe
 func (c *Coordinator) ClampOffsets(ctx context.Context, topic string, partition int32, max int64) (int, error) {
 	n := 0
 	tp := topicPartition{topic, partition}
-	err := c.onShards(ctx, func(m *machine) error {
+	err := c.onShardsRepeated(ctx, func(m *machine) bool {
 		for _, g := range m.groups {
 			if o := g.offsets[tp]; o != nil && o.offset > max {
+				if m.full() {
+					return true
+				}
 				lower := *o
 				lower.offset, lower.leaderEpoch = max, -1
 				m.writeOffset(g.id, tp, &lower)
 				n++
 			}
 		}
-		return nil
+		return false
 	})
 	return n, err
 }
@@ -154,14 +195,17 @@ func (c *Coordinator) ClampOffsets(ctx context.Context, topic string, partition 
 // are coordinated here. Offsets that were committed to a topic of the same name
 // made again since then, which is told by its id, stay.
 func (c *Coordinator) ForgetTopic(ctx context.Context, topic string, id [16]byte) error {
-	return c.onShards(ctx, func(m *machine) error {
+	return c.onShardsRepeated(ctx, func(m *machine) bool {
 		for _, g := range m.groups {
 			for tp, o := range g.offsets {
 				if tp.topic == topic && (o.topicID == id || o.topicID == [16]byte{}) {
+					if m.full() {
+						return true
+					}
 					m.writeOffset(g.id, tp, nil)
 				}
 			}
 		}
-		return nil
+		return false
 	})
 }

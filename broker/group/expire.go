@@ -8,26 +8,23 @@ func (m *machine) scheduleExpiry() {
 	})
 }
 
-// One pass writes at most so many tombstones; the next pass goes on.
-const maxExpiredPerPass = 5000
-
-// expire removes offsets that are too old, and groups that have nothing left (KIP-211).
+// expire removes offsets that are too old, and groups that have nothing left
+// (KIP-211). What is too much for one operation is left for the next pass.
 func (m *machine) expire() {
 	now := m.s.NowMs()
 	for _, g := range m.groups {
-		if len(m.out) >= maxExpiredPerPass {
-			return
-		}
 		left := len(g.offsets)
 		for tp, o := range g.offsets {
+			if m.full() {
+				return
+			}
 			if m.expired(g, tp, o, now) {
 				m.writeOffset(g.id, tp, nil)
 				left--
 			}
 		}
-		if left == 0 && g.state == empty && len(g.pending) == 0 && now-g.stateMs >= m.c.o.Config.OffsetsRetention.Milliseconds() {
-			// The tombstones of its offsets are out already; removeGroup must not write them again.
-			clear(g.offsets)
+		if left == 0 && g.state == empty && len(g.pending) == 0 {
+			clear(g.offsets) // their tombstones are on the way
 			m.removeGroup(g)
 		}
 	}

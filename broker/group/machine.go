@@ -20,6 +20,7 @@ type machine struct {
 	s         *coord.Shard // nil while loading
 	groups    map[string]*group
 	out       []batch.KV // records of the running operation
+	outBytes  int
 }
 
 func newMachine(c *Coordinator, partition int32) *machine {
@@ -28,8 +29,19 @@ func newMachine(c *Coordinator, partition int32) *machine {
 
 func (m *machine) take() []batch.KV {
 	out := m.out
-	m.out = nil
+	m.out, m.outBytes = nil, 0
 	return out
+}
+
+// An operation that may touch any number of offsets makes at most so many bytes
+// of records and is then repeated: the records of one operation share a batch.
+const maxOperationBytes = 256 << 10
+
+func (m *machine) full() bool { return m.outBytes >= maxOperationBytes }
+
+func (m *machine) emit(kv batch.KV) {
+	m.out = append(m.out, kv)
+	m.outBytes += len(kv.Key) + len(kv.Value) + 32
 }
 
 // timer runs f later as an operation of its own.
@@ -175,7 +187,7 @@ func (m *machine) writeGroup(g *group) {
 		v.Members = append(v.Members, x)
 	}
 	g.written = true
-	m.out = append(m.out, batch.KV{Key: key.AppendTo(nil), Value: v.AppendTo(nil)})
+	m.emit(batch.KV{Key: key.AppendTo(nil), Value: v.AppendTo(nil)})
 }
 
 func nonNil(b []byte) []byte {
@@ -185,15 +197,12 @@ func nonNil(b []byte) []byte {
 	return b
 }
 
-// removeGroup writes the tombstones of a group without members.
+// removeGroup writes the tombstone of a group without members and offsets.
 func (m *machine) removeGroup(g *group) {
-	for tp := range g.offsets {
-		m.writeOffset(g.id, tp, nil)
-	}
 	if g.written {
 		key := kmsg.NewGroupMetadataKey()
 		key.Version, key.Group = keyGroup, g.id
-		m.out = append(m.out, batch.KV{Key: key.AppendTo(nil)})
+		m.emit(batch.KV{Key: key.AppendTo(nil)})
 	}
 	for _, t := range g.pending {
 		t.Stop()
@@ -218,5 +227,5 @@ func (m *machine) writeOffset(group string, tp topicPartition, o *offset) {
 		}
 		kv.Value = v.AppendTo(nil)
 	}
-	m.out = append(m.out, kv)
+	m.emit(kv)
 }
