@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -19,12 +20,9 @@ import (
 // IncrementalAlterConfigs changes configs of topics, brokers, mirrors and groups
 // (KIP-339). Each resource succeeds or fails as a whole.
 func (c *Controller) IncrementalAlterConfigs(ctx context.Context, req *kmsg.IncrementalAlterConfigsRequest) (*kmsg.IncrementalAlterConfigsResponse, error) {
-	var resp *kmsg.IncrementalAlterConfigsResponse
-	err := c.do(ctx, func(img *meta.Image) (recs []meta.Record) {
-		recs, resp = incrementalAlterConfigs(img, &c.env, req)
-		return recs
+	return do(ctx, c, func(img *meta.Image) ([]meta.Record, *kmsg.IncrementalAlterConfigsResponse) {
+		return incrementalAlterConfigs(img, &c.env, req)
 	})
-	return resp, err
 }
 
 func incrementalAlterConfigs(img *meta.Image, env *Env, req *kmsg.IncrementalAlterConfigsRequest) ([]meta.Record, *kmsg.IncrementalAlterConfigsResponse) {
@@ -229,16 +227,15 @@ func editList(list, items string, add bool) string {
 // the mirror has set are removed. A topic that does not belong to the mirror any
 // more, or that is of another id, is left alone: INVALID_MIRROR_STATE.
 func (c *Controller) SyncTopicConfigs(ctx context.Context, mirror string, topicID [16]byte, set map[string]string, remove []string) error {
-	var refused error
-	err := c.do(ctx, func(img *meta.Image) (recs []meta.Record) {
-		recs, refused = syncTopicConfigs(img, mirror, topicID, set, remove)
-		return recs
+	refused, err := do(ctx, c, func(img *meta.Image) ([]meta.Record, refusal) {
+		recs, err := syncTopicConfigs(img, mirror, topicID, set, remove)
+		return recs, refusal{err}
 	})
-	if err == nil {
-		err = refused
-	}
-	return err
+	return cmp.Or(err, refused.err)
 }
+
+// refusal carries what a request was refused with beside the error of the commit.
+type refusal struct{ err error }
 
 func syncTopicConfigs(img *meta.Image, mirror string, topicID [16]byte, set map[string]string, remove []string) ([]meta.Record, error) {
 	m, t := img.Mirror(mirror), img.TopicByID(topicID)

@@ -15,7 +15,8 @@ import (
 // unfencing does: what a crash may have taken from the log is then told apart by
 // epoch. The same registration again changes nothing.
 func (c *Controller) RegisterBroker(ctx context.Context, b meta.Broker) error {
-	return c.do(ctx, func(img *meta.Image) []meta.Record { return registerBroker(img, b) })
+	_, err := do(ctx, c, func(img *meta.Image) ([]meta.Record, struct{}) { return registerBroker(img, b), struct{}{} })
+	return err
 }
 
 func registerBroker(img *meta.Image, b meta.Broker) []meta.Record {
@@ -53,15 +54,12 @@ func sameRack(a, b *string) bool {
 
 // EnsureClusterID writes the cluster's id if there is none and returns the one that holds.
 func (c *Controller) EnsureClusterID(ctx context.Context, id string) (string, error) {
-	var holds string
-	err := c.do(ctx, func(img *meta.Image) []meta.Record {
-		if holds = img.ClusterID(); holds != "" {
-			return nil
+	return do(ctx, c, func(img *meta.Image) ([]meta.Record, string) {
+		if holds := img.ClusterID(); holds != "" {
+			return nil, holds
 		}
-		holds = id
-		return []meta.Record{&meta.ClusterID{ID: id}}
+		return []meta.Record{&meta.ClusterID{ID: id}}, id
 	})
-	return holds, err
 }
 
 // AllocateProducerIDs hands out count producer ids beginning with the returned one.
@@ -69,9 +67,8 @@ func (c *Controller) AllocateProducerIDs(ctx context.Context, count int64) (firs
 	if count <= 0 {
 		return 0, mirrormsg.Errorf(kerr.InvalidRequest, "%d producer ids were asked for; it must be at least one", count)
 	}
-	err = c.do(ctx, func(img *meta.Image) []meta.Record {
-		first = img.NextProducerID()
-		return []meta.Record{&meta.ProducerIDs{Next: first + count}}
+	return do(ctx, c, func(img *meta.Image) ([]meta.Record, int64) {
+		first := img.NextProducerID()
+		return []meta.Record{&meta.ProducerIDs{Next: first + count}}, first
 	})
-	return first, err
 }

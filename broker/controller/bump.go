@@ -13,12 +13,9 @@ import (
 // with the partitions (SPEC sections 3, 4.3, 4.7). When every partition of a topic
 // that is being stopped has its barrier end, the topic becomes STOPPED.
 func (c *Controller) BumpLeaderEpochs(ctx context.Context, req *mirrormsg.BumpLeaderEpochsRequest) (*mirrormsg.BumpLeaderEpochsResponse, error) {
-	var resp *mirrormsg.BumpLeaderEpochsResponse
-	err := c.do(ctx, func(img *meta.Image) (recs []meta.Record) {
-		recs, resp = bumpLeaderEpochs(img, req)
-		return recs
+	return do(ctx, c, func(img *meta.Image) ([]meta.Record, *mirrormsg.BumpLeaderEpochsResponse) {
+		return bumpLeaderEpochs(img, req)
 	})
-	return resp, err
 }
 
 func bumpLeaderEpochs(img *meta.Image, req *mirrormsg.BumpLeaderEpochsRequest) ([]meta.Record, *mirrormsg.BumpLeaderEpochsResponse) {

@@ -56,8 +56,14 @@ type Controller struct {
 // op is one request: decide is called with the image that all requests before it
 // have led to, possibly more than once; done is told the outcome of the commit.
 type op struct {
-	decide func(img *meta.Image) []meta.Record
-	done   chan error
+	decide func(img *meta.Image) ([]meta.Record, any)
+	answer any // of the last decide
+	done   chan outcome
+}
+
+type outcome struct {
+	answer any
+	err    error
 }
 
 // ErrClosed is returned after Close. The request may or may not have been committed.
@@ -83,29 +89,40 @@ func (c *Controller) Close() {
 	<-c.done
 }
 
-// do runs one request and waits for its commit.
-func (c *Controller) do(ctx context.Context, decide func(img *meta.Image) []meta.Record) error {
-	o := &op{decide, make(chan error, 1)}
+// do runs one request and waits for its commit. The answer travels with the
+// outcome: a caller that stops waiting shares nothing with the goroutine.
+func do[T any](ctx context.Context, c *Controller, decide func(img *meta.Image) ([]meta.Record, T)) (T, error) {
+	var zero T
+	o := &op{
+		decide: func(img *meta.Image) ([]meta.Record, any) {
+			recs, answer := decide(img)
+			return recs, answer
+		},
+		done: make(chan outcome, 1),
+	}
 	select {
 	case c.ops <- o:
 	case <-ctx.Done():
-		return ctx.Err()
+		return zero, ctx.Err()
 	case <-c.ctx.Done():
-		return ErrClosed
+		return zero, ErrClosed
 	}
+	var out outcome
 	select {
-	case err := <-o.done:
-		return err
+	case out = <-o.done:
 	case <-ctx.Done():
-		return ctx.Err()
+		return zero, ctx.Err()
 	case <-c.done:
 		select { // it may have been answered before the end
-		case err := <-o.done:
-			return err
+		case out = <-o.done:
 		default:
-			return ErrClosed
+			return zero, ErrClosed
 		}
 	}
+	if out.err != nil {
+		return zero, out.err
+	}
+	return out.answer.(T), nil
 }
 
 func (c *Controller) run() {
@@ -139,12 +156,13 @@ func (c *Controller) commit(group []*op) {
 	err := c.propose(group)
 	if errors.Is(err, quorum.ErrTooLarge) && len(group) > 1 {
 		for _, o := range group {
-			o.done <- c.propose([]*op{o})
+			err := c.propose([]*op{o})
+			o.done <- outcome{o.answer, err}
 		}
 		return
 	}
 	for _, o := range group {
-		o.done <- err
+		o.done <- outcome{o.answer, err}
 	}
 }
 
@@ -154,7 +172,8 @@ func (c *Controller) propose(group []*op) error {
 		speculative := base
 		var all []meta.Record
 		for _, o := range group {
-			recs := o.decide(speculative)
+			recs, answer := o.decide(speculative)
+			o.answer = answer
 			if len(recs) > 0 {
 				all = append(all, recs...)
 				speculative, _ = speculative.Apply(recs)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -123,32 +124,35 @@ func TestDecidedAgain(t *testing.T) {
 }
 
 func TestTooLargeGroupIsSplit(t *testing.T) {
-	gate := make(chan struct{})
-	q := &fakeQuorum{img: newImage(1)}
-	q.hook = func(n int) error {
-		switch n {
-		case 0:
-			<-gate
-		case 1:
-			return fmt.Errorf("%w: as if", quorum.ErrTooLarge)
-		}
-		return nil
-	}
-	c := New(q, Env{})
-	defer c.Close()
-	var wg sync.WaitGroup
-	for i := range 5 {
-		wg.Go(func() {
-			if _, err := c.CreateTopics(context.Background(), createReq(fmt.Sprint("t", i), 1, 1), CreateOpts{}); err != nil {
-				t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		q := &fakeQuorum{img: newImage(1)}
+		q.hook = func(n int) error {
+			switch n {
+			case 0:
+				<-gate
+			case 1:
+				return fmt.Errorf("%w: as if", quorum.ErrTooLarge)
 			}
-		})
-	}
-	close(gate)
-	wg.Wait()
-	if n := len(q.Image().Topics()); n != 5 {
-		t.Errorf("%d topics", n)
-	}
+			return nil
+		}
+		c := New(q, Env{})
+		defer c.Close()
+		var wg sync.WaitGroup
+		for i := range 5 {
+			wg.Go(func() {
+				if _, err := c.CreateTopics(context.Background(), createReq(fmt.Sprint("t", i), 1, 1), CreateOpts{}); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait() // the first one is being committed, the others wait together
+		}
+		close(gate)
+		wg.Wait()
+		if n := len(q.Image().Topics()); n != 5 || q.proposals != 1+1+4 {
+			t.Errorf("%d topics after %d proposals", n, q.proposals)
+		}
+	})
 }
 
 func TestCommitErrorsAndClose(t *testing.T) {

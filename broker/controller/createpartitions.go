@@ -13,12 +13,9 @@ import (
 // CreatePartitions adds partitions to topics. On a mirror topic that is not
 // stopped only mirroring itself may (opts.Internal): the source has grown.
 func (c *Controller) CreatePartitions(ctx context.Context, req *kmsg.CreatePartitionsRequest, opts CreateOpts) (*kmsg.CreatePartitionsResponse, error) {
-	var resp *kmsg.CreatePartitionsResponse
-	err := c.do(ctx, func(img *meta.Image) (recs []meta.Record) {
-		recs, resp = createPartitions(img, req, opts)
-		return recs
+	return do(ctx, c, func(img *meta.Image) ([]meta.Record, *kmsg.CreatePartitionsResponse) {
+		return createPartitions(img, req, opts)
 	})
-	return resp, err
 }
 
 func createPartitions(img *meta.Image, req *kmsg.CreatePartitionsRequest, opts CreateOpts) ([]meta.Record, *kmsg.CreatePartitionsResponse) {

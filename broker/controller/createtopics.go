@@ -23,12 +23,9 @@ type CreateOpts struct {
 // CreateTopics answers as Apache Kafka does, and takes MirrorInfo (SPEC section 9).
 // The error is that of the commit; everything else is in the response.
 func (c *Controller) CreateTopics(ctx context.Context, req *kmsg.CreateTopicsRequest, opts CreateOpts) (*kmsg.CreateTopicsResponse, error) {
-	var resp *kmsg.CreateTopicsResponse
-	err := c.do(ctx, func(img *meta.Image) (recs []meta.Record) {
-		recs, resp = createTopics(img, &c.env, req, opts)
-		return recs
+	return do(ctx, c, func(img *meta.Image) ([]meta.Record, *kmsg.CreateTopicsResponse) {
+		return createTopics(img, &c.env, req, opts)
 	})
-	return resp, err
 }
 
 func createTopics(img *meta.Image, env *Env, req *kmsg.CreateTopicsRequest, opts CreateOpts) ([]meta.Record, *kmsg.CreateTopicsResponse) {

@@ -13,12 +13,9 @@ import (
 
 // DeleteTopics deletes topics by name and, from version 6 on, by id.
 func (c *Controller) DeleteTopics(ctx context.Context, req *kmsg.DeleteTopicsRequest) (*kmsg.DeleteTopicsResponse, error) {
-	var resp *kmsg.DeleteTopicsResponse
-	err := c.do(ctx, func(img *meta.Image) (recs []meta.Record) {
-		recs, resp = deleteTopics(img, &c.env, req)
-		return recs
+	return do(ctx, c, func(img *meta.Image) ([]meta.Record, *kmsg.DeleteTopicsResponse) {
+		return deleteTopics(img, &c.env, req)
 	})
-	return resp, err
 }
 
 func deleteTopics(img *meta.Image, env *Env, req *kmsg.DeleteTopicsRequest) ([]meta.Record, *kmsg.DeleteTopicsResponse) {

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -12,13 +13,12 @@ import (
 
 // CreateMirror creates a mirror with a random id.
 func (c *Controller) CreateMirror(ctx context.Context, req *mirrormsg.CreateMirrorRequest) (*mirrormsg.CreateMirrorResponse, error) {
-	resp := mirrormsg.NewPtrCreateMirrorResponse()
-	err := c.do(ctx, func(img *meta.Image) []meta.Record {
+	return do(ctx, c, func(img *meta.Image) ([]meta.Record, *mirrormsg.CreateMirrorResponse) {
+		resp := mirrormsg.NewPtrCreateMirrorResponse()
 		recs, err := createMirror(img, &c.env, req)
 		resp.ErrorCode, resp.ErrorMessage = mirrormsg.CodeAndMessage(err)
-		return recs
+		return recs, resp
 	})
-	return resp, err
 }
 
 func createMirror(img *meta.Image, env *Env, req *mirrormsg.CreateMirrorRequest) ([]meta.Record, error) {
@@ -49,13 +49,12 @@ func createMirror(img *meta.Image, env *Env, req *mirrormsg.CreateMirrorRequest)
 // DeleteMirror removes a mirror whose topics are all stopped, and sets them free.
 // Their barrier ends stay, so that a log that lost its barrier is still noticed.
 func (c *Controller) DeleteMirror(ctx context.Context, req *mirrormsg.DeleteMirrorRequest) (*mirrormsg.DeleteMirrorResponse, error) {
-	resp := mirrormsg.NewPtrDeleteMirrorResponse()
-	err := c.do(ctx, func(img *meta.Image) []meta.Record {
+	return do(ctx, c, func(img *meta.Image) ([]meta.Record, *mirrormsg.DeleteMirrorResponse) {
+		resp := mirrormsg.NewPtrDeleteMirrorResponse()
 		recs, err := deleteMirror(img, req.MirrorName)
 		resp.ErrorCode, resp.ErrorMessage = mirrormsg.CodeAndMessage(err)
-		return recs
+		return recs, resp
 	})
-	return resp, err
 }
 
 func deleteMirror(img *meta.Image, name string) ([]meta.Record, error) {
@@ -76,23 +75,20 @@ func deleteMirror(img *meta.Image, name string) ([]meta.Record, error) {
 // SetSourceClusterID keeps the source's cluster id, once, at the first contact
 // (SPEC section 8). It returns the id that holds for the mirror with this id.
 func (c *Controller) SetSourceClusterID(ctx context.Context, mirror string, mirrorID [16]byte, clusterID string) (string, error) {
-	var holds string
-	var refused error
-	err := c.do(ctx, func(img *meta.Image) []meta.Record {
+	type answer struct {
+		holds string
+		err   error
+	}
+	a, err := do(ctx, c, func(img *meta.Image) ([]meta.Record, answer) {
 		m := img.Mirror(mirror)
 		if m == nil || m.ID != mirrorID {
-			refused = mirrormsg.UnknownMirror
-			return nil
+			return nil, answer{"", mirrormsg.UnknownMirror}
 		}
-		refused = nil
-		if holds = img.Config(meta.ResourceMirror, mirror)["source.cluster.id"]; holds != "" {
-			return nil
+		if holds := img.Config(meta.ResourceMirror, mirror)["source.cluster.id"]; holds != "" {
+			return nil, answer{holds, nil}
 		}
-		holds = clusterID
-		return []meta.Record{&meta.SetConfig{Resource: meta.Resource{Type: meta.ResourceMirror, Name: mirror}, Key: "source.cluster.id", Value: &clusterID}}
+		res := meta.Resource{Type: meta.ResourceMirror, Name: mirror}
+		return []meta.Record{&meta.SetConfig{Resource: res, Key: "source.cluster.id", Value: &clusterID}}, answer{clusterID, nil}
 	})
-	if err == nil {
-		err = refused
-	}
-	return holds, err
+	return a.holds, cmp.Or(err, a.err)
 }

@@ -85,12 +85,9 @@ func result(name string, err error) mirrormsg.MirrorTopicResult {
 // does the rest). Patterns are matched in full against the mirror's topics.
 // Topics that are being stopped or are stopped succeed and stay as they are.
 func (c *Controller) StopMirrorTopics(ctx context.Context, req *mirrormsg.StopMirrorTopicsRequest) (*mirrormsg.StopMirrorTopicsResponse, error) {
-	var resp *mirrormsg.StopMirrorTopicsResponse
-	err := c.do(ctx, func(img *meta.Image) (recs []meta.Record) {
-		recs, resp = stopMirrorTopics(img, req)
-		return recs
+	return do(ctx, c, func(img *meta.Image) ([]meta.Record, *mirrormsg.StopMirrorTopicsResponse) {
+		return stopMirrorTopics(img, req)
 	})
-	return resp, err
 }
 
 func stopMirrorTopics(img *meta.Image, req *mirrormsg.StopMirrorTopicsRequest) ([]meta.Record, *mirrormsg.StopMirrorTopicsResponse) {
@@ -155,36 +152,34 @@ func stopTopic(ch *change, mirror string, ref topicRef, stateOffset int64) (stri
 
 // PauseMirrorTopics pauses topics.
 func (c *Controller) PauseMirrorTopics(ctx context.Context, req *mirrormsg.PauseMirrorTopicsRequest) (*mirrormsg.PauseMirrorTopicsResponse, error) {
-	resp := mirrormsg.NewPtrPauseMirrorTopicsResponse()
-	resp.MirrorName = req.MirrorName
-	err := c.do(ctx, func(img *meta.Image) (recs []meta.Record) {
-		var refs []topicRef
-		for _, t := range req.Topics {
-			refs = append(refs, topicRef{t.TopicID, t.TopicName})
-		}
-		var err error
-		recs, resp.Topics, err = changeState(img, req.MirrorName, refs, pauseTopic)
+	var refs []topicRef
+	for _, t := range req.Topics {
+		refs = append(refs, topicRef{t.TopicID, t.TopicName})
+	}
+	return do(ctx, c, func(img *meta.Image) ([]meta.Record, *mirrormsg.PauseMirrorTopicsResponse) {
+		resp := mirrormsg.NewPtrPauseMirrorTopicsResponse()
+		resp.MirrorName = req.MirrorName
+		recs, results, err := changeState(img, req.MirrorName, refs, pauseTopic)
+		resp.Topics = results
 		resp.ErrorCode, resp.ErrorMessage = mirrormsg.CodeAndMessage(err)
-		return recs
+		return recs, resp
 	})
-	return resp, err
 }
 
 // ResumeMirrorTopics resumes paused topics.
 func (c *Controller) ResumeMirrorTopics(ctx context.Context, req *mirrormsg.ResumeMirrorTopicsRequest) (*mirrormsg.ResumeMirrorTopicsResponse, error) {
-	resp := mirrormsg.NewPtrResumeMirrorTopicsResponse()
-	resp.MirrorName = req.MirrorName
-	err := c.do(ctx, func(img *meta.Image) (recs []meta.Record) {
-		var refs []topicRef
-		for _, t := range req.Topics {
-			refs = append(refs, topicRef{t.TopicID, t.TopicName})
-		}
-		var err error
-		recs, resp.Topics, err = changeState(img, req.MirrorName, refs, resumeTopic)
+	var refs []topicRef
+	for _, t := range req.Topics {
+		refs = append(refs, topicRef{t.TopicID, t.TopicName})
+	}
+	return do(ctx, c, func(img *meta.Image) ([]meta.Record, *mirrormsg.ResumeMirrorTopicsResponse) {
+		resp := mirrormsg.NewPtrResumeMirrorTopicsResponse()
+		resp.MirrorName = req.MirrorName
+		recs, results, err := changeState(img, req.MirrorName, refs, resumeTopic)
+		resp.Topics = results
 		resp.ErrorCode, resp.ErrorMessage = mirrormsg.CodeAndMessage(err)
-		return recs
+		return recs, resp
 	})
-	return resp, err
 }
 
 func changeState(img *meta.Image, mirror string, refs []topicRef, step func(*meta.Topic, meta.MirrorTopicState) (meta.MirrorTopicState, error)) ([]meta.Record, []mirrormsg.MirrorTopicResult, error) {

@@ -20,12 +20,9 @@ import (
 // set, which says that its states were looked at and some are FAILED; without it
 // an active topic succeeds and stays as it is.
 func (c *Controller) StartMirrorTopics(ctx context.Context, req *mirrormsg.StartMirrorTopicsRequest) (*mirrormsg.StartMirrorTopicsResponse, error) {
-	var resp *mirrormsg.StartMirrorTopicsResponse
-	err := c.do(ctx, func(img *meta.Image) (recs []meta.Record) {
-		recs, resp = startMirrorTopics(img, &c.env, req)
-		return recs
+	return do(ctx, c, func(img *meta.Image) ([]meta.Record, *mirrormsg.StartMirrorTopicsResponse) {
+		return startMirrorTopics(img, &c.env, req)
 	})
-	return resp, err
 }
 
 func startMirrorTopics(img *meta.Image, env *Env, req *mirrormsg.StartMirrorTopicsRequest) ([]meta.Record, *mirrormsg.StartMirrorTopicsResponse) {
