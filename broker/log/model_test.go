@@ -144,14 +144,14 @@ func (m *model) cut(to int64) {
 	m.forgetSequences()
 }
 
-// adoptFloor accepts that a scan found the epoch in force at the log start again, which a
-// truncation to the log start had dropped as Kafka does: the batch below is still there.
+// adoptFloor accepts what a crash may change of the epoch in force at the log start: with
+// nothing after it, it is forgotten if the batch below is gone; and a scan finds it again, if
+// that batch is still there, after a truncation to the log start had dropped it as Kafka does.
 func (m *model) adoptFloor(l *Log) {
-	if m.start == m.end {
-		m.epochFrom = len(m.batches) // nothing is left to derive an epoch from
-		return
-	}
 	es := l.EpochEntries()
+	if m.start == m.end && len(es) == 0 {
+		m.epochFrom = len(m.batches)
+	}
 	if m.epochFrom == 0 || len(es) == 0 || es[0].Start != m.start {
 		return
 	}
