@@ -87,7 +87,7 @@ func (l *Log) scan(s *segment, expect, bound int64, hadTxns bool) (valid, next i
 			if !isTorn(err) {
 				return 0, 0, nil, err
 			}
-			if errors.Is(err, batch.ErrMagic) && w.legacy() {
+			if w.legacy() {
 				return 0, 0, nil, fmt.Errorf("%w: %w", ErrUnsupportedFormat, err)
 			}
 			return w.pos, expect, err, nil

@@ -168,6 +168,9 @@ func (l *Log) finishCut(keep, gone []*segment, end int64) error {
 	if err := l.startSegment(keep, end); err != nil {
 		return err
 	}
+	if err := l.syncSnapshot(l.active().path + snapshotSuffix); err != nil {
+		return err
+	}
 	if err := l.syncDir(); err != nil {
 		return err
 	}
