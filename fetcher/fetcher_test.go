@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"stet/fetcher"
-	"stet/internal/testkit"
+	"stet/internal/testkit/scripted"
 	"stet/zerocopy/batch"
 )
 
@@ -23,7 +23,7 @@ func TestCopiesEveryByte(t *testing.T) {
 			r.m.SetMirror("m", r.src, r.config)
 			a, b := r.cluster.CreateTopic("a", 3), r.cluster.CreateTopic("b", 1)
 			sinks := map[fetcher.ID]*memSink{}
-			topics := []*testkit.Topic{a, b}
+			topics := []*scripted.Topic{a, b}
 			for _, tp := range topics {
 				for p := range tp.Logs {
 					s := newSink()
@@ -89,7 +89,7 @@ func TestNextRequestLeavesBeforeTheAppend(t *testing.T) {
 	tp := r.cluster.CreateTopic("t", 1)
 	var fetches atomic.Int32
 	second := make(chan int64, 1)
-	r.cluster.SetHook(func(c *testkit.Call) {
+	r.cluster.SetHook(func(c *scripted.Call) {
 		if req, ok := c.Request.(*kmsg.FetchRequest); ok && fetches.Add(1) == 2 {
 			second <- req.Topics[0].Partitions[0].FetchOffset
 		}
@@ -295,7 +295,7 @@ func TestLastFetchedEpochIsNeverForgotten(t *testing.T) {
 	r.cluster.Change(func() { tp.Logs[0].Epoch = 3 })
 	var wrong atomic.Int32
 	var seen atomic.Int32
-	r.cluster.SetHook(func(c *testkit.Call) {
+	r.cluster.SetHook(func(c *scripted.Call) {
 		if req, ok := c.Request.(*kmsg.FetchRequest); ok {
 			for _, rt := range req.Topics {
 				for _, p := range rt.Partitions {
@@ -388,23 +388,23 @@ func TestReplacedTopicIsNotAppended(t *testing.T) {
 func TestBrokenPeers(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		hook func(c *testkit.Call, resp *kmsg.FetchResponse)
+		hook func(c *scripted.Call, resp *kmsg.FetchResponse)
 	}{
-		{"wrong correlation id", func(c *testkit.Call, _ *kmsg.FetchResponse) { c.Header.CorrelationID += 5 }},
-		{"claims two GiB", func(c *testkit.Call, _ *kmsg.FetchResponse) { c.Raw = []byte{0x7f, 0xff, 0xff, 0xff} }},
-		{"negative size", func(c *testkit.Call, _ *kmsg.FetchResponse) { c.Raw = []byte{0xff, 0xff, 0xff, 0xff} }},
-		{"half a frame", func(c *testkit.Call, _ *kmsg.FetchResponse) {
+		{"wrong correlation id", func(c *scripted.Call, _ *kmsg.FetchResponse) { c.Header.CorrelationID += 5 }},
+		{"claims two GiB", func(c *scripted.Call, _ *kmsg.FetchResponse) { c.Raw = []byte{0x7f, 0xff, 0xff, 0xff} }},
+		{"negative size", func(c *scripted.Call, _ *kmsg.FetchResponse) { c.Raw = []byte{0xff, 0xff, 0xff, 0xff} }},
+		{"half a frame", func(c *scripted.Call, _ *kmsg.FetchResponse) {
 			c.Raw = c.Frame()
 			c.Raw, c.Close = c.Raw[:len(c.Raw)/2], true
 		}},
-		{"closes", func(c *testkit.Call, _ *kmsg.FetchResponse) { c.Raw, c.Close = []byte{}, true }},
-		{"garbage body", func(c *testkit.Call, _ *kmsg.FetchResponse) {
+		{"closes", func(c *scripted.Call, _ *kmsg.FetchResponse) { c.Raw, c.Close = []byte{}, true }},
+		{"garbage body", func(c *scripted.Call, _ *kmsg.FetchResponse) {
 			c.Raw = c.Frame()
 			for i := 12; i < len(c.Raw); i++ {
 				c.Raw[i] = 0xee
 			}
 		}},
-		{"zero progress", func(_ *testkit.Call, resp *kmsg.FetchResponse) {
+		{"zero progress", func(_ *scripted.Call, resp *kmsg.FetchResponse) {
 			for i := range resp.Topics {
 				for j := range resp.Topics[i].Partitions {
 					if p := &resp.Topics[i].Partitions[j]; len(p.RecordBatches) > 20 {
@@ -413,14 +413,14 @@ func TestBrokenPeers(t *testing.T) {
 				}
 			}
 		}},
-		{"error for everything", func(_ *testkit.Call, resp *kmsg.FetchResponse) { resp.ErrorCode = kerr.UnknownServerError.Code }},
+		{"error for everything", func(_ *scripted.Call, resp *kmsg.FetchResponse) { resp.ErrorCode = kerr.UnknownServerError.Code }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRig(t, 1)
 			tp := r.cluster.CreateTopic("t", 1)
 			r.cluster.Produce(tp, 0, 3, 100)
 			var bad atomic.Int32
-			r.cluster.SetHook(func(c *testkit.Call) {
+			r.cluster.SetHook(func(c *scripted.Call) {
 				if resp, ok := c.Response.(*kmsg.FetchResponse); ok && bad.Add(1) <= 2 {
 					tc.hook(c, resp)
 				}
@@ -445,7 +445,7 @@ func TestLostSession(t *testing.T) {
 		r := newRig(t, 1)
 		tp := r.cluster.CreateTopic("t", 1)
 		var n atomic.Int32
-		r.cluster.SetHook(func(c *testkit.Call) {
+		r.cluster.SetHook(func(c *scripted.Call) {
 			if resp, ok := c.Response.(*kmsg.FetchResponse); ok && n.Add(1) == 3 {
 				resp.ErrorCode, resp.SessionID, resp.Topics = code, 0, nil
 			}
@@ -466,7 +466,7 @@ func TestLostSession(t *testing.T) {
 func TestSourceWithoutRoomForSessions(t *testing.T) {
 	r := newRig(t, 1)
 	tp := r.cluster.CreateTopic("t", 2)
-	r.cluster.SetHook(func(c *testkit.Call) {
+	r.cluster.SetHook(func(c *scripted.Call) {
 		if resp, ok := c.Response.(*kmsg.FetchResponse); ok {
 			resp.SessionID = 0
 		}
@@ -488,7 +488,7 @@ func TestThrottleIsHonoured(t *testing.T) {
 	const throttle = 60
 	var last atomic.Int64
 	var early atomic.Int32
-	r.cluster.SetHook(func(c *testkit.Call) {
+	r.cluster.SetHook(func(c *scripted.Call) {
 		if resp, ok := c.Response.(*kmsg.FetchResponse); ok {
 			now := time.Now().UnixMilli()
 			if prev := last.Swap(now); prev != 0 && now-prev < throttle-5 {

@@ -10,7 +10,7 @@ import (
 
 	"stet/fetcher"
 	"stet/fetcher/source"
-	"stet/internal/testkit"
+	"stet/internal/testkit/scripted"
 	"stet/zerocopy"
 	"stet/zerocopy/batch"
 )
@@ -181,7 +181,7 @@ func (l *eventLog) count(kind fetcher.EventKind) (n int) {
 // rig is a manager that fetches from a cluster of the test kit.
 type rig struct {
 	t        *testing.T
-	cluster  *testkit.Cluster
+	cluster  *scripted.Cluster
 	src      *source.Source
 	pool     *zerocopy.Pool
 	m        *fetcher.Manager
@@ -191,7 +191,7 @@ type rig struct {
 }
 
 func newRig(t *testing.T, brokers int) *rig {
-	r := &rig{t: t, cluster: testkit.NewCluster(t, brokers), pool: zerocopy.NewPool(64 << 20), events: &eventLog{changed: make(chan struct{})}, counters: &fetcher.Counters{}}
+	r := &rig{t: t, cluster: scripted.NewCluster(t, brokers), pool: zerocopy.NewPool(64 << 20), events: &eventLog{changed: make(chan struct{})}, counters: &fetcher.Counters{}}
 	r.src = source.New(source.Options{Mirror: "m", BrokerID: 7, Bootstrap: []string{r.cluster.Bootstrap()}, Pool: r.pool, RequestTimeout: 5 * time.Second})
 	r.m = fetcher.NewManager(fetcher.Options{Events: r.events, Counters: r.counters})
 	r.config = fetcher.DefaultConfig()
@@ -207,11 +207,11 @@ func newRig(t *testing.T, brokers int) *rig {
 	return r
 }
 
-func id(t *testkit.Topic, p int32) fetcher.ID {
+func id(t *scripted.Topic, p int32) fetcher.ID {
 	return fetcher.ID{TopicID: t.ID, Topic: t.Name, Partition: p}
 }
 
-func (r *rig) add(t *testkit.Topic, p int32, s fetcher.Sink) {
+func (r *rig) add(t *scripted.Topic, p int32, s fetcher.Sink) {
 	r.t.Helper()
 	var a fetcher.Assignment
 	r.cluster.Change(func() {
@@ -222,7 +222,7 @@ func (r *rig) add(t *testkit.Topic, p int32, s fetcher.Sink) {
 	}
 }
 
-func (r *rig) equal(t *testkit.Topic, p int32, s *memSink) {
+func (r *rig) equal(t *scripted.Topic, p int32, s *memSink) {
 	r.t.Helper()
 	want := r.cluster.Bytes(t, p)
 	s.mu.Lock()

@@ -97,6 +97,9 @@ func (d *driver) barrier(ctx context.Context) error {
 	d.mu.Lock()
 	d.view.report = &report
 	d.mu.Unlock()
+	if d.m.o.OnStop != nil {
+		d.m.o.OnStop(d.in.mirror, report.Duration)
+	}
 	d.log.Info("mirroring is stopped", "mirror", d.in.mirror, "offset", last.BarrierEnd, "lastMirrorOffset", last.LastMirrorOffset, "epoch", last.BarrierEpoch, "markers", report.Markers)
 	return nil
 }

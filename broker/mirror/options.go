@@ -45,6 +45,8 @@ type Options struct {
 	Counters *fetcher.Counters
 	// OnFetch, if set, gets the duration of every fetch of a mirror.
 	OnFetch func(mirror string, d time.Duration)
+	// OnStop, if set, gets the duration of every stop barrier of a partition.
+	OnStop func(mirror string, d time.Duration)
 	// Dial, if set, replaces the dialer towards sources.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// StopStep, if set, is called before each step of a stop barrier; an error ends the run of the barrier there.

@@ -20,7 +20,7 @@ import (
 
 	"stet/broker/mirrormsg"
 	"stet/fetcher/source"
-	"stet/internal/testkit"
+	"stet/internal/testkit/scripted"
 )
 
 func newSource(t *testing.T, bootstrap ...string) *source.Source {
@@ -86,7 +86,7 @@ func TestWrongPortsAreNamed(t *testing.T) {
 }
 
 func TestMetadataAndConfigs(t *testing.T) {
-	c := testkit.NewCluster(t, 2)
+	c := scripted.NewCluster(t, 2)
 	tp := c.CreateTopic("orders", 3)
 	c.CreateTopic("other", 1)
 	tp.Configs["cleanup.policy"] = "compact"
@@ -116,7 +116,7 @@ func TestMetadataAndConfigs(t *testing.T) {
 }
 
 func TestOffsetsAndEpochs(t *testing.T) {
-	c := testkit.NewCluster(t, 2)
+	c := scripted.NewCluster(t, 2)
 	tp := c.CreateTopic("t", 2)
 	c.Produce(tp, 1, 10, 10)
 	c.Change(func() { tp.Logs[1].Epoch, tp.Logs[1].Start = 4, 2 })
@@ -154,13 +154,13 @@ func TestOffsetsAndEpochs(t *testing.T) {
 }
 
 func TestQuestionsAreJoined(t *testing.T) {
-	c := testkit.NewCluster(t, 1)
+	c := scripted.NewCluster(t, 1)
 	tp := c.CreateTopic("t", 200)
 	for p := range tp.Logs {
 		c.Produce(tp, int32(p), p+1, 10)
 	}
 	var requests atomic.Int32
-	c.SetHook(func(call *testkit.Call) {
+	c.SetHook(func(call *scripted.Call) {
 		if call.Header.Key == int16(kmsg.ListOffsets) {
 			requests.Add(1)
 		}
@@ -188,7 +188,7 @@ func TestQuestionsAreJoined(t *testing.T) {
 }
 
 func TestStaleConnectionIsReplaced(t *testing.T) {
-	c := testkit.NewCluster(t, 1)
+	c := scripted.NewCluster(t, 1)
 	s := newSource(t, c.Bootstrap())
 	for range 3 {
 		if _, err := s.ClusterID(context.Background()); err != nil {
@@ -200,7 +200,7 @@ func TestStaleConnectionIsReplaced(t *testing.T) {
 }
 
 func TestSourceWithoutMirrors(t *testing.T) {
-	c := testkit.NewCluster(t, 1)
+	c := scripted.NewCluster(t, 1)
 	s := newSource(t, c.Bootstrap())
 	req := mirrormsg.NewPtrDescribeMirrorsRequest()
 	if _, ok, err := s.DescribeMirrors(context.Background(), req); ok || err != nil {
@@ -209,7 +209,7 @@ func TestSourceWithoutMirrors(t *testing.T) {
 }
 
 func TestOldBrokers(t *testing.T) {
-	c := testkit.NewCluster(t, 1)
+	c := scripted.NewCluster(t, 1)
 	c.Versions[int16(kmsg.ApiVersions)] = 0
 	c.Versions[int16(kmsg.Metadata)] = 5
 	tp := c.CreateTopic("t", 1)

@@ -1,4 +1,4 @@
-package testkit
+package scripted
 
 import (
 	"crypto/sha256"
@@ -126,6 +126,11 @@ func (b *Broker) Up(t testing.TB) {
 func (c *Cluster) CreateTopic(name string, partitions int) *Topic {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.CreateTopicLocked(name, partitions)
+}
+
+// CreateTopicLocked is CreateTopic inside of Change.
+func (c *Cluster) CreateTopicLocked(name string, partitions int) *Topic {
 	c.made++
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", c.ID, name, c.made))
 	t := &Topic{Name: name, ID: [16]byte(sum[:16]), Configs: map[string]string{}}
