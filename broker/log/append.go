@@ -134,7 +134,7 @@ func (l *Log) append(batches []byte, res AppendResult) (AppendResult, error) {
 	if err := l.write(batches[run:], cfg, &res); err != nil {
 		return res, err
 	}
-	if l.unflushed >= cfg.FlushMessages {
+	if l.end.Load()-l.recoveryPoint.Load() >= cfg.FlushMessages {
 		if err := l.flushLocked(); err != nil {
 			return res, err
 		}
@@ -196,7 +196,6 @@ func (l *Log) write(run []byte, cfg *Config, res *AppendResult) error {
 		res.LastOffset = b.LastOffset()
 		res.MaxTimestamp = max(res.MaxTimestamp, b.MaxTimestamp())
 		res.Batches++
-		l.unflushed += int64(b.LastOffsetDelta()) + 1
 		pos += size
 	}
 	l.pub.Lock()

@@ -216,7 +216,7 @@ func (m *Manager) flushOld(logs []*Log) {
 			continue
 		}
 		l.mu.Lock()
-		due := l.usable() == nil && l.unflushed > 0 && now-l.flushedMs >= every
+		due := l.usable() == nil && l.recoveryPoint.Load() < l.end.Load() && now-l.flushedMs >= every
 		l.mu.Unlock()
 		if due {
 			_ = l.Flush()

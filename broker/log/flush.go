@@ -54,7 +54,6 @@ func (l *Log) flush(sealed bool) error {
 			err = l.writeIndexes(j.s)
 		}
 	}
-	unflushed := l.unflushed
 	l.mu.Unlock()
 
 	for _, j := range jobs {
@@ -79,7 +78,7 @@ func (l *Log) flush(sealed bool) error {
 		return err
 	}
 	if generation == l.cuts {
-		l.flushedTo(upTo, unflushed)
+		l.flushedTo(upTo)
 	}
 	return nil
 }
@@ -105,13 +104,12 @@ func (l *Log) flushLocked() error {
 			s.flushed = s.size
 		}
 	}
-	l.flushedTo(l.end.Load(), l.unflushed)
+	l.flushedTo(l.end.Load())
 	return nil
 }
 
-func (l *Log) flushedTo(offset, messages int64) {
+func (l *Log) flushedTo(offset int64) {
 	l.recoveryPoint.Store(max(l.recoveryPoint.Load(), offset))
-	l.unflushed = max(l.unflushed-messages, 0)
 	l.flushedMs = l.nowMs()
 }
 

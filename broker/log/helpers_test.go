@@ -106,6 +106,8 @@ func kvs(n int, tag string) []batch.KV {
 
 func plain(n int, tag string) []byte { return batch.Build(nil, hdr(), kvs(n, tag)...) }
 
+func plainAt(h batch.Header, n int) []byte { return batch.Build(nil, h, kvs(n, "p")...) }
+
 // at is a follower's batch: n records from base on in the epoch.
 func at(base int64, epoch int32, n int) []byte {
 	h := hdr()

@@ -79,6 +79,12 @@ func (l *Log) open(from loadFrom) error {
 			// One that begins at the very base may come from an earlier log start; if it was
 			// that of a lost batch, the scan corrects it.
 			l.epochs.reload(l.segs[scanFrom].base+1, l.start.Load())
+			if len(l.epochs.entries) == 0 && scanFrom > 0 {
+				// The only one was that of a log start which the crash took back.
+				if err := l.epochsFrom(l.segs[:scanFrom]); err != nil {
+					return err
+				}
+			}
 		}
 	} else if err := l.epochsFrom(l.segs[:scanFrom]); err != nil {
 		return err

@@ -36,7 +36,6 @@ type Log struct {
 	dirDirty   bool  // files were created or renamed since the last SyncDir
 	newborn    bool  // not even the partition's own directory entry is synced yet
 	cuts       int64 // truncations so far: a flush that overlaps one proves nothing
-	unflushed  int64
 	flushedMs  int64
 	recovered  Recovery
 

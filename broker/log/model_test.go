@@ -152,6 +152,11 @@ func (m *model) adoptFloor(l *Log) {
 	if m.start == m.end && len(es) == 0 {
 		m.epochFrom = len(m.batches)
 	}
+	if len(es) > 0 && es[0].Start > m.start {
+		// The log start lay in a gap, and the batch before the gap is gone.
+		m.epochFrom = slices.IndexFunc(m.batches, func(b batch.Batch) bool { return b.BaseOffset() >= es[0].Start })
+		return
+	}
 	if m.epochFrom == 0 || len(es) == 0 || es[0].Start != m.start {
 		return
 	}
