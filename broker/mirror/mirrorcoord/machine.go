@@ -149,14 +149,15 @@ func (m *machine) write(img *meta.Image, key entryKey, mirror string, in *writeP
 	if e.state != nil {
 		stored = e.state.StateEpoch
 	}
+	epoch := stored
 	if in.State != nil {
 		next, err := nextState(t, e.state, in.State)
 		if err != nil {
 			return stored, nil, err
 		}
+		epoch = next.StateEpoch
 		next.MirrorName, next.TopicName = mirror, t.Name
 		recs = append(recs, batch.KV{Key: recordKey(mirrormsg.StateRecordState, key, ""), Value: next.AppendTo(nil)})
-		defer func() { stored = next.StateEpoch }()
 	}
 	if in.LastMirror != nil {
 		if err := checkIncarnation(t, in.LastMirror.Incarnation); err != nil {
@@ -171,7 +172,7 @@ func (m *machine) write(img *meta.Image, key entryKey, mirror string, in *writeP
 			recs = append(recs, batch.KV{Key: recordKey(mirrormsg.StateRecordLastMirror, key, *in.RemoveLastMirror)})
 		}
 	}
-	return stored, recs, nil
+	return epoch, recs, nil
 }
 
 // checkIncarnation refuses writers that mean another life of the topic. A writer
@@ -267,4 +268,3 @@ func (m *machine) sweep(img *meta.Image) (recs []batch.KV, more bool) {
 	}
 	return recs, false
 }
-
