@@ -12,7 +12,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
-	"stet/broker/coord/coordtest"
 	"stet/zerocopy/batch"
 )
 
@@ -71,7 +70,7 @@ func lead(r *Runtime[*kv], epoch int32, log Log) {
 
 func TestStateSurvivesLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := coordtest.NewMemLog()
+		log := NewMemLog()
 		r := newRuntime(0)
 		if err := set(r, "a", "1"); !errors.Is(err, kerr.NotCoordinator) {
 			t.Errorf("without a leader: %v", err)
@@ -93,7 +92,7 @@ func TestStateSurvivesLeaders(t *testing.T) {
 				t.Errorf("k%d is %q, %v", i, v, err)
 			}
 		}
-		other.BecomeLeader(0, 2, coordtest.NewMemLog()) // the same epoch: nothing happens
+		other.BecomeLeader(0, 2, NewMemLog()) // the same epoch: nothing happens
 		synctest.Wait()
 		if v, _ := get(other, "k1"); v != "91" {
 			t.Errorf("k1 is %q", v)
@@ -106,7 +105,7 @@ func TestStateSurvivesLeaders(t *testing.T) {
 // An answer goes out only when all it saw is below the high watermark, reads too.
 func TestAnswersWaitForTheCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := coordtest.NewMemLog()
+		log := NewMemLog()
 		r := newRuntime(0)
 		defer r.Close()
 		lead(r, 1, log)
@@ -146,7 +145,7 @@ func TestAnswersWaitForTheCommit(t *testing.T) {
 
 func TestGroupCommitAndLinger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := coordtest.NewMemLog()
+		log := NewMemLog()
 		r := newRuntime(10 * time.Millisecond)
 		defer r.Close()
 		lead(r, 1, log)
@@ -188,7 +187,7 @@ func TestGroupCommitAndLinger(t *testing.T) {
 // After a failed append the state is what the log says, and everybody is told.
 func TestFailedAppend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := coordtest.NewMemLog()
+		log := NewMemLog()
 		r := newRuntime(0)
 		defer r.Close()
 		lead(r, 1, log)
@@ -230,7 +229,7 @@ func TestFailedAppend(t *testing.T) {
 
 func TestNotLeaderOnAppend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := coordtest.NewMemLog()
+		log := NewMemLog()
 		r := newRuntime(0)
 		defer r.Close()
 		lead(r, 1, log)
@@ -243,7 +242,7 @@ func TestNotLeaderOnAppend(t *testing.T) {
 
 func TestBadRecordKeepsThePartitionUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := coordtest.NewMemLog()
+		log := NewMemLog()
 		b := batch.Build(nil, batch.Header{ProducerID: -1}, batch.KV{Key: []byte("bad"), Value: []byte("x")})
 		if _, err := log.AppendBatch(b); err != nil {
 			t.Fatal(err)
@@ -259,7 +258,7 @@ func TestBadRecordKeepsThePartitionUnavailable(t *testing.T) {
 
 func TestTimers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := coordtest.NewMemLog()
+		log := NewMemLog()
 		r := newRuntime(0)
 		defer r.Close()
 		lead(r, 1, log)
@@ -289,7 +288,7 @@ func TestTimers(t *testing.T) {
 
 func TestParkedAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := coordtest.NewMemLog()
+		log := NewMemLog()
 		r := newRuntime(0)
 		lead(r, 1, log)
 		park := func(ctx context.Context, key string) (string, error) {

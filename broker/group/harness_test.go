@@ -10,7 +10,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"stet/broker/coord"
-	"stet/broker/coord/coordtest"
 	"stet/broker/meta"
 	"stet/broker/mirrormsg"
 )
@@ -26,13 +25,13 @@ type world struct {
 	t   *testing.T
 	c   *Coordinator
 	img *meta.Image
-	log *coordtest.MemLog
+	log *coord.MemLog
 }
 
 func run(t *testing.T, cfg func(*Config), f func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, img: meta.Empty(), log: coordtest.NewMemLog()}
+		w := &world{t: t, img: meta.Empty(), log: coord.NewMemLog()}
 		w.topic(OffsetsTopic, [16]byte{1}, 1)
 		w.topic("t", topicID, 4)
 		w.topic("u", [16]byte{8}, 4)
@@ -244,5 +243,3 @@ func (w *world) form(cs ...*client) {
 		}
 	}
 }
-
-var _ coord.Log = (*coordtest.MemLog)(nil)

@@ -15,7 +15,6 @@ import (
 	"pgregory.net/rapid"
 
 	"stet/broker/coord"
-	"stet/broker/coord/coordtest"
 	"stet/broker/meta"
 	"stet/broker/mirror/mirrorstate"
 	"stet/broker/mirrormsg"
@@ -32,7 +31,7 @@ type world struct {
 	t    *testing.T
 	c    *Coordinator
 	img  atomic.Pointer[meta.Image]
-	logs []*coordtest.MemLog
+	logs []*coord.MemLog
 }
 
 func run(t *testing.T, f func(w *world)) {
@@ -41,7 +40,7 @@ func run(t *testing.T, f func(w *world)) {
 		w := &world{t: t}
 		w.img.Store(meta.Empty())
 		for range 3 {
-			w.logs = append(w.logs, coordtest.NewMemLog())
+			w.logs = append(w.logs, coord.NewMemLog())
 		}
 		w.topic(mirrormsg.MirrorStateTopic, [16]byte{1}, int32(len(w.logs)))
 		w.apply(&meta.CreateMirror{Name: "m", ID: mirrorID})

@@ -1,6 +1,4 @@
-// Package coordtest has an in-memory log for the tests of coordinators. It is
-// imported by tests only. Its one lock guards the log.
-package coordtest
+package coord
 
 import (
 	"context"
@@ -9,7 +7,7 @@ import (
 	"stet/zerocopy/batch"
 )
 
-// MemLog implements coord.Log. The high watermark follows the log end unless it
+// MemLog is a Log in memory, for the tests of coordinators. The high watermark follows the log end unless it
 // is held. It is safe for concurrent use.
 type MemLog struct {
 	mu      sync.Mutex
@@ -24,10 +22,10 @@ type MemLog struct {
 // NewMemLog is an empty log.
 func NewMemLog() *MemLog { return &MemLog{moved: make(chan struct{})} }
 
-// LogStartOffset implements coord.Log.
+// LogStartOffset implements Log.
 func (l *MemLog) LogStartOffset() int64 { return 0 }
 
-// LogEndOffset implements coord.Log.
+// LogEndOffset implements Log.
 func (l *MemLog) LogEndOffset() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -41,7 +39,7 @@ func (l *MemLog) Batches() int {
 	return len(l.batches)
 }
 
-// Read implements coord.Log; it returns one batch at a time.
+// Read implements Log; it returns one batch at a time.
 func (l *MemLog) Read(offset int64, _ int) ([]byte, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,7 +51,7 @@ func (l *MemLog) Read(offset int64, _ int) ([]byte, error) {
 	return nil, nil
 }
 
-// AppendBatch implements coord.Log.
+// AppendBatch implements Log.
 func (l *MemLog) AppendBatch(b []byte) (int64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,7 +99,7 @@ func (l *MemLog) Fail(err error) {
 	l.fail = err
 }
 
-// WaitCommitted implements coord.Log.
+// WaitCommitted implements Log.
 func (l *MemLog) WaitCommitted(ctx context.Context, end int64) error {
 	for {
 		l.mu.Lock()
