@@ -86,7 +86,7 @@ func TestNoAllocationPerBatch(t *testing.T) {
 		if err := l.plan(body, now); err != nil {
 			t.Fatal(err)
 		}
-		l.append(now)
+		l.append()
 		l.deliver()
 	}
 	if n := testing.AllocsPerRun(200, round); n != 0 {
@@ -120,7 +120,7 @@ func BenchmarkResponse(b *testing.B) {
 				if err := l.plan(body, time.Time{}); err != nil {
 					b.Fatal(err)
 				}
-				l.append(time.Time{})
+				l.append()
 				l.deliver()
 			}
 		})

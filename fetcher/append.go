@@ -13,7 +13,7 @@ import (
 const appendChunk = 256 << 10
 
 // append carries out the plans of the last response.
-func (l *loop) append(now time.Time) {
+func (l *loop) append() {
 	for i := range l.plans {
 		pl := &l.plans[i]
 		e, dropped := l.appendOne(pl)
@@ -21,14 +21,18 @@ func (l *loop) append(now time.Time) {
 			l.events = append(l.events, pl.stop)
 			continue
 		}
-		if e.Kind == 0 && !dropped {
+		if e.Kind == 0 && !dropped && pl.p.fetched {
 			continue
 		}
 		l.mu.Lock()
 		if l.partitions[pl.p.id] == pl.p {
-			if e.Kind != 0 {
+			switch {
+			case e.Kind != 0:
 				l.stop(pl.p, e)
-			} else { // the log is not where it was: ask again from its end
+			case !dropped:
+				pl.p.fetched = true
+				l.events = append(l.events, pl.p.event(EventFetched, l.mirror))
+			default: // the log is not where it was: ask again from its end
 				pl.p.next, pl.p.epoch = pl.p.sink.LogEndOffset(), pl.p.sink.LatestEpoch()
 				l.touch(pl.p)
 			}

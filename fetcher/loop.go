@@ -348,7 +348,7 @@ func (l *loop) serve(ctx context.Context, conn Conn) error {
 				sentAt = time.Now()
 			}
 		}
-		l.append(now)
+		l.append()
 		lease.Release()
 		l.deliver()
 		if planErr != nil {

@@ -105,10 +105,6 @@ func (l *loop) planPartition(p *partition, fp *frame.FetchPartition, now time.Ti
 		l.stop(p, e)
 		return
 	}
-	if !p.fetched {
-		p.fetched = true
-		l.events = append(l.events, p.event(EventFetched, l.mirror))
-	}
 	pl := plan{p: p, first: p.next, next: p.next,
 		obs: Observation{HighWatermark: fp.HighWatermark, LastStableOffset: fp.LastStableOffset, LogStartOffset: fp.LogStartOffset, At: now}}
 	l.planRecords(&pl, fp.Records)

@@ -310,6 +310,7 @@ func (d *driver) runState(ctx context.Context) error {
 		err = d.assign(ctx)
 	case mirrorstate.Pausing, mirrorstate.Paused:
 		d.unassign()
+		d.lag.pause()
 	case mirrorstate.Stopping:
 		return d.barrier(ctx)
 	}

@@ -22,6 +22,7 @@ type lag struct {
 	seenAt time.Time
 	sights []sight // ascending in both
 	caught time.Time
+	stale  bool // nothing was seen since a pause: the lag is unknown
 }
 
 func newLag() *lag { return &lag{hw: -1, lso: -1} }
@@ -30,7 +31,7 @@ func newLag() *lag { return &lag{hw: -1, lso: -1} }
 func (l *lag) observe(hw, lso, logEnd int64, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.hw, l.lso, l.seenAt = hw, lso, at
+	l.hw, l.lso, l.seenAt, l.stale = hw, lso, at, false
 	// A source that was cut back has no records above its end.
 	for n := len(l.sights); n > 0 && l.sights[n-1].hw > hw; n-- {
 		l.sights = l.sights[:n-1]
@@ -45,6 +46,13 @@ func (l *lag) observe(hw, lso, logEnd int64, at time.Time) {
 	if len(l.sights) > maxSights {
 		l.merge()
 	}
+}
+
+// pause makes the lag unknown until the source is seen again; where its end was last seen stays known.
+func (l *lag) pause() {
+	l.mu.Lock()
+	l.stale, l.sights = true, nil
+	l.mu.Unlock()
 }
 
 func (l *lag) drop(logEnd int64) {
@@ -82,7 +90,7 @@ func (l *lag) now(logEnd int64, now time.Time) lagNow {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out := lagNow{sourceEnd: l.hw, records: -1, time: -1, seenAt: l.seenAt, caughtUp: l.caught, sourceLSO: l.lso}
-	if l.hw < 0 {
+	if l.hw < 0 || l.stale {
 		return out
 	}
 	l.drop(logEnd)

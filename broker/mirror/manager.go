@@ -27,6 +27,7 @@ type Manager struct {
 	drivers   map[partitionKey]*driver
 	routes    map[uint64]*driver
 	upstreams map[string]*upstream
+	added     chan struct{} // closed and replaced when an upstream is added
 	syncFails map[string]int64
 	sizedTo   int
 }
@@ -48,7 +49,7 @@ type touched struct {
 func New(o Options) *Manager {
 	o.complete()
 	m := &Manager{o: o, done: make(chan struct{}), wake: make(chan struct{}, 1), drivers: map[partitionKey]*driver{}, routes: map[uint64]*driver{},
-		upstreams: map[string]*upstream{}, syncFails: map[string]int64{}}
+		upstreams: map[string]*upstream{}, added: make(chan struct{}), syncFails: map[string]int64{}}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.sizedTo = max(o.Settings().Fetchers, 1)
 	m.fetchers = fetcher.NewManager(fetcher.Options{Events: (*fetchEvents)(m), Counters: o.Counters, Logger: o.Logger, Fetchers: m.sizedTo, OnResponse: o.OnFetch,
@@ -216,6 +217,8 @@ func (m *Manager) followMirror(name string) {
 		u = newUpstream(m, mi, config)
 		m.mu.Lock()
 		m.upstreams[name] = u
+		close(m.added)
+		m.added = make(chan struct{})
 		m.mu.Unlock()
 	} else {
 		u.configure(config)
@@ -279,6 +282,26 @@ func (m *Manager) upstream(name string) *upstream {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.upstreams[name]
+}
+
+// upstreamOf waits until the manager's goroutine has followed the creation of a mirror that the image has: a start may
+// come right after the answer to the creation.
+func (m *Manager) upstreamOf(ctx context.Context, mi *meta.Mirror) (*upstream, error) {
+	for {
+		m.mu.Lock()
+		u, added := m.upstreams[mi.Name], m.added
+		m.mu.Unlock()
+		if u != nil && u.id == mi.ID {
+			return u, nil
+		}
+		select {
+		case <-added:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-m.ctx.Done():
+			return nil, m.ctx.Err()
+		}
+	}
 }
 
 func (m *Manager) driver(topic [16]byte, partition int32) *driver {

@@ -110,8 +110,8 @@ func (d *driver) transition(to mirrorstate.State) error {
 			}
 			d.stats.retries.Add(1)
 		}
-		if to == mirrorstate.Stopping && from != mirrorstate.Stopping {
-			r.StopID = mirrormsg.RandomUUID()
+		if to == mirrorstate.Stopping && !(from == mirrorstate.Failed && mirrorstate.State(r.PreviousState) == mirrorstate.Stopping) {
+			r.StopID = mirrormsg.RandomUUID() // a stop that failed is the same stop when it is tried again
 		}
 		if to.Running() {
 			r.StartOffset = max(r.StartOffset, d.in.start)

@@ -32,9 +32,13 @@ func (m *Manager) StartMirrorTopics(ctx context.Context, req *mirrormsg.StartMir
 
 func (m *Manager) start(ctx context.Context, req *mirrormsg.StartMirrorTopicsRequest) (*mirrormsg.StartMirrorTopicsResponse, error) {
 	img := m.o.Image()
-	u := m.upstream(req.MirrorName)
-	if img.Mirror(req.MirrorName) == nil || u == nil {
+	mi := img.Mirror(req.MirrorName)
+	if mi == nil {
 		return nil, mirrormsg.Errorf(mirrormsg.UnknownMirror, "There is no mirror '%s'.", req.MirrorName)
+	}
+	u, err := m.upstreamOf(ctx, mi)
+	if err != nil {
+		return nil, err
 	}
 	include, exclude, err := startFilters(req)
 	if err != nil {

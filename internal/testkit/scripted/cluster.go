@@ -228,6 +228,9 @@ func (l *Log) epochEnd(asked int32) (epoch int32, end int64) {
 	if asked == l.Epoch {
 		return asked, l.End()
 	}
+	if len(l.Batches) > 0 && asked < batch.Batch(l.Batches[0]).PartitionLeaderEpoch() {
+		return asked, l.Start // expired: answered all the same
+	}
 	epoch, end = -1, -1
 	for _, raw := range l.Batches {
 		b := batch.Batch(raw)
