@@ -94,9 +94,7 @@ func (b *Broker) start(ctx, bctx context.Context) error {
 		return err
 	}
 	b.startCoordinators(bctx)
-	if err := b.startMirrors(bctx); err != nil {
-		return err
-	}
+	b.startMirrors()
 	b.startAPI()
 	b.background.Add(1)
 	go func() { defer b.background.Done(); b.logs.Run(bctx) }()

@@ -2,20 +2,33 @@ package broker
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"time"
 
+	"stet/broker/coord"
 	"stet/broker/group"
 	"stet/broker/meta"
+	"stet/broker/meta/configs"
+	"stet/broker/mirror/mirrorcoord"
+	"stet/broker/mirrormsg"
 	"stet/internal/clock"
 )
 
-// coordinators follow the leadership of the internal topics.
+// coordinators follow the leadership of the internal topics. It is the mirror's
+// coordinator of states (mirror.Coordinator), which is in this process while
+// there is one broker.
 type coordinators struct {
+	*mirrorcoord.Coordinator
 	b      *Broker
 	ctx    context.Context
 	groups *group.Coordinator
 	wg     sync.WaitGroup
+}
+
+// leader is a coordinator that can be given partitions.
+type leader interface {
+	BecomeLeader(partition, epoch int32, log coord.Log)
 }
 
 func (b *Broker) startCoordinators(ctx context.Context) {
@@ -30,24 +43,40 @@ func (b *Broker) startCoordinators(ctx context.Context) {
 			MaxSessionTimeout: ms("group.max.session.timeout.ms"), MaxSize: int(b.cfg.int("group.max.size")),
 		},
 	})}
+	live := func(key string) func() time.Duration {
+		return func() time.Duration {
+			v, _ := configs.BrokerValue(b.levels(b.quorum.Image()), key)
+			n, err := strconv.ParseInt(v, 10, 64)
+			if err != nil {
+				panic("BUG: " + key + " was checked and is not a number: " + v)
+			}
+			return time.Duration(n) * time.Millisecond
+		}
+	}
+	c.Coordinator = mirrorcoord.New(mirrorcoord.Options{
+		Image: b.quorum.Image, Clock: clock.System, Logger: b.logger,
+		Linger: live("mirror.coordinator.append.linger.ms"), WriteTimeout: live("mirror.coordinator.write.timeout.ms"),
+	})
 	b.coords = c
-	if t := b.quorum.Image().Topic(group.OffsetsTopic); t != nil {
+	for _, t := range b.quorum.Image().Topics() {
 		c.lead(t)
 	}
+}
+
+// EnsureTopic creates __mirror_state when it is missing; the error says what it waits for.
+func (c *coordinators) EnsureTopic(ctx context.Context) error {
+	return c.b.ensureInternal(ctx, mirrormsg.MirrorStateTopic)
 }
 
 // apply follows a change of the metadata; it must not block.
 func (c *coordinators) apply(d *meta.Delta) {
 	for _, t := range d.CreatedTopics {
-		if t.Name == group.OffsetsTopic {
-			c.lead(t)
-		}
+		c.lead(t)
 	}
 	for _, ch := range d.ChangedTopics {
-		if ch.New.Name == group.OffsetsTopic {
-			c.lead(ch.New)
-		}
+		c.lead(ch.New)
 	}
+	c.Apply(d)
 	for _, t := range d.DeletedTopics {
 		if t.Internal() {
 			continue
@@ -62,16 +91,27 @@ func (c *coordinators) apply(d *meta.Delta) {
 	}
 }
 
-// lead loads the partitions that are led here. A shard of the same epoch stays as it is.
+// lead loads the partitions of an internal topic that are led here. A shard of the
+// same epoch stays as it is.
 func (c *coordinators) lead(t *meta.Topic) {
+	var l leader
+	switch t.Name {
+	case group.OffsetsTopic:
+		l = c.groups
+	case mirrormsg.MirrorStateTopic:
+		l = c.Coordinator
+	default:
+		return
+	}
 	for i, s := range t.Partitions {
 		if p := c.b.replicas.Load().Get(t.Name, int32(i)); p != nil && s.Leader == c.b.node {
-			c.groups.BecomeLeader(int32(i), s.LeaderEpoch, coordLog{p})
+			l.BecomeLeader(int32(i), s.LeaderEpoch, coordLog{p})
 		}
 	}
 }
 
 func (c *coordinators) close() {
 	c.groups.Close()
+	c.Coordinator.Close()
 	c.wg.Wait()
 }

@@ -74,3 +74,25 @@ func (b *Broker) ensureInternal(ctx context.Context, topic string) error {
 	}
 	return nil
 }
+
+// growTopic adds partitions to a mirror topic up to count, as its source has grown.
+func (b *Broker) growTopic(ctx context.Context, topic string, count int32) error {
+	req := kmsg.NewPtrCreatePartitionsRequest()
+	req.Version = 3
+	t := kmsg.NewCreatePartitionsRequestTopic()
+	t.Topic, t.Count = topic, count
+	req.Topics = append(req.Topics, t)
+	resp, err := b.control.CreatePartitions(ctx, req, controller.CreateOpts{Internal: true})
+	if err != nil {
+		return err
+	}
+	for i := range resp.Topics {
+		if err := kerr.ErrorForCode(resp.Topics[i].ErrorCode); err != nil {
+			if m := resp.Topics[i].ErrorMessage; m != nil {
+				return fmt.Errorf("%w: %s", err, *m)
+			}
+			return err
+		}
+	}
+	return nil
+}

@@ -2,16 +2,126 @@ package broker
 
 import (
 	"context"
+	"strconv"
+	"time"
 
-	"stet/broker/api"
+	"stet/broker/group"
 	"stet/broker/meta"
+	"stet/broker/meta/configs"
+	"stet/broker/mirror"
+	"stet/broker/mirrormsg"
 	"stet/broker/replica"
+	"stet/fetcher"
+	"stet/internal/clock"
+	"stet/metrics"
+	"stet/zerocopy"
 )
 
-type mirrors struct{ api.Mirrors }
+// mirrors is the mirror manager with what it needs of this broker.
+type mirrors struct {
+	*mirror.Manager
+	b        *Broker
+	pool     *zerocopy.Pool
+	counters *fetcher.Counters
+	fetches  *metrics.Timings
+	stops    *metrics.Timings
+}
 
-func (b *Broker) startMirrors(ctx context.Context) error { b.mirrors = &mirrors{}; return nil }
-func (c *mirrors) apply(*meta.Delta)                     {}
-func (c *mirrors) close()                                {}
+func (b *Broker) startMirrors() {
+	m := &mirrors{
+		b: b, counters: &fetcher.Counters{}, pool: zerocopy.NewPool(b.cfg.int("mirror.fetch.memory.bytes")),
+		fetches: b.metrics.Durations(metrics.MirrorFetchDuration), stops: b.metrics.Durations(metrics.MirrorStopDuration),
+	}
+	m.Manager = mirror.New(mirror.Options{
+		Node: b.node, Logger: b.logger, Clock: clock.System, Image: b.quorum.Image,
+		Partitions: mirrorPartitions{b}, Controller: mirrorController{b}, Coordinator: b.coords, Groups: mirrorGroups{b.coords.groups},
+		Settings: b.mirrorSettings, SupportsULE: b.supportsULE, Pool: m.pool, Counters: m.counters,
+		OnFetch: func(name string, d time.Duration) { m.fetches.Observe(d, name) },
+	})
+	b.mirrors = m
+	b.metrics.Source(m.collect)
+	m.Apply(meta.Diff(meta.Empty(), b.quorum.Image()))
+}
 
-func gateOf(img *meta.Image, t *meta.Topic, p int32) replica.Gate { return replica.Gate{} }
+func (m *mirrors) apply(d *meta.Delta) { m.Apply(d) }
+func (m *mirrors) close()              { m.Close() }
+
+// gateOf is the gate of a partition before the mirror manager has looked at it.
+func gateOf(img *meta.Image, t *meta.Topic, p int32) replica.Gate {
+	return gate(mirror.InitialGate(img, t, p), t.Name)
+}
+
+// mirrorSettings are the broker's settings as they are now.
+func (b *Broker) mirrorSettings() mirror.Settings {
+	levels := b.levels(b.quorum.Image())
+	n := func(key string) int64 {
+		v, _ := configs.BrokerValue(levels, key)
+		i, err := strconv.ParseInt(v, 10, 64)
+		if err != nil {
+			panic("BUG: " + key + " was checked and is not a number: " + v)
+		}
+		return i
+	}
+	ms := func(key string) time.Duration { return time.Duration(n(key)) * time.Millisecond }
+	return mirror.Settings{
+		Fetchers: int(n("mirror.num.replica.fetchers")), RefreshInterval: ms("mirror.metadata.refresh.interval.ms"),
+		RetryInitial: ms("mirror.failed.retry.initial.backoff.ms"), RetryMax: ms("mirror.failed.retry.max.backoff.ms"),
+		RetryAttempts: int(n("mirror.failed.retry.max.attempts")),
+	}
+}
+
+func (b *Broker) supportsULE(topic string) bool {
+	img := b.quorum.Image()
+	return configs.Bool(configs.TopicValues(img.Config(meta.ResourceTopic, topic), b.levels(img)), "mirror.support.unclean.leader.election")
+}
+
+// mirrorController is the controller as the mirror sees it.
+type mirrorController struct{ b *Broker }
+
+func (c mirrorController) CreateMirror(ctx context.Context, r *mirrormsg.CreateMirrorRequest) (*mirrormsg.CreateMirrorResponse, error) {
+	return c.b.control.CreateMirror(ctx, r)
+}
+
+func (c mirrorController) DeleteMirror(ctx context.Context, r *mirrormsg.DeleteMirrorRequest) (*mirrormsg.DeleteMirrorResponse, error) {
+	return c.b.control.DeleteMirror(ctx, r)
+}
+
+func (c mirrorController) StartMirrorTopics(ctx context.Context, r *mirrormsg.StartMirrorTopicsRequest) (*mirrormsg.StartMirrorTopicsResponse, error) {
+	return c.b.control.StartMirrorTopics(ctx, r)
+}
+
+func (c mirrorController) StopMirrorTopics(ctx context.Context, r *mirrormsg.StopMirrorTopicsRequest) (*mirrormsg.StopMirrorTopicsResponse, error) {
+	return c.b.control.StopMirrorTopics(ctx, r)
+}
+
+func (c mirrorController) PauseMirrorTopics(ctx context.Context, r *mirrormsg.PauseMirrorTopicsRequest) (*mirrormsg.PauseMirrorTopicsResponse, error) {
+	return c.b.control.PauseMirrorTopics(ctx, r)
+}
+
+func (c mirrorController) ResumeMirrorTopics(ctx context.Context, r *mirrormsg.ResumeMirrorTopicsRequest) (*mirrormsg.ResumeMirrorTopicsResponse, error) {
+	return c.b.control.ResumeMirrorTopics(ctx, r)
+}
+
+func (c mirrorController) BumpLeaderEpochs(ctx context.Context, r *mirrormsg.BumpLeaderEpochsRequest) (*mirrormsg.BumpLeaderEpochsResponse, error) {
+	return c.b.control.BumpLeaderEpochs(ctx, r)
+}
+
+func (c mirrorController) SetSourceClusterID(ctx context.Context, name string, id [16]byte, cluster string) (string, error) {
+	return c.b.control.SetSourceClusterID(ctx, name, id, cluster)
+}
+
+func (c mirrorController) SyncTopicConfigs(ctx context.Context, name string, id [16]byte, set map[string]string, remove []string) error {
+	return c.b.control.SyncTopicConfigs(ctx, name, id, set, remove)
+}
+
+func (c mirrorController) GrowTopic(ctx context.Context, topic string, count int32) error {
+	return c.b.growTopic(ctx, topic, count)
+}
+
+// mirrorGroups are the consumer groups as the mirror sees them.
+type mirrorGroups struct{ g *group.Coordinator }
+
+func (m mirrorGroups) ClampOffsets(ctx context.Context, topic string, partition int32, end int64) error {
+	_, err := m.g.ClampOffsets(ctx, topic, partition, end)
+	return err
+}

@@ -1,0 +1,311 @@
+package broker_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"stet/broker"
+	"stet/broker/mirrormsg"
+	"stet/internal/testkit"
+	"stet/internal/testkit/scripted"
+	"stet/zerocopy/batch"
+)
+
+// world is a scripted source cluster and a Stet broker in the process that mirrors it.
+type world struct {
+	t    *testing.T
+	ctx  context.Context
+	src  *scripted.Cluster
+	dir  string
+	sets []string
+	b    *broker.Broker
+	cl   *kgo.Client
+}
+
+const mirrorName = "m"
+
+func newWorld(t *testing.T, sets ...string) *world {
+	w := &world{t: t, ctx: testkit.Context(t), src: scripted.NewCluster(t, 2), dir: filepath.Join(t.TempDir(), "data")}
+	w.sets = append([]string{"mirror.metadata.refresh.interval.ms=100", "mirror.failed.retry.max.backoff.ms=200"}, sets...)
+	w.start()
+	t.Cleanup(func() {
+		if w.b != nil {
+			testkit.StopBroker(t, w.b)
+		}
+	})
+	return w
+}
+
+func (w *world) start() {
+	w.t.Helper()
+	b, err := testkit.TryBroker(w.dir, w.sets...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.b, w.cl = b, testkit.Client(w.t, b.Addr(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+}
+
+// restart stops the broker cleanly, lets f change its files, and starts it again.
+func (w *world) restart(f func(dir string)) {
+	w.t.Helper()
+	testkit.StopBroker(w.t, w.b)
+	w.b = nil
+	if f != nil {
+		f(w.dir)
+	}
+	w.start()
+}
+
+func (w *world) create(configs ...string) {
+	w.t.Helper()
+	req := mirrormsg.NewPtrCreateMirrorRequest()
+	req.MirrorName = mirrorName
+	all := append([]string{"bootstrap.servers", w.src.Bootstrap(), "fetch.wait.max.ms", "100", "fetch.backoff.ms", "50"}, configs...)
+	for i := 0; i+1 < len(all); i += 2 {
+		c := mirrormsg.NewCreateMirrorRequestConfig()
+		c.Name, c.Value = all[i], &all[i+1]
+		req.Config = append(req.Config, c)
+	}
+	resp, err := req.RequestWith(w.ctx, w.cl)
+	if err == nil {
+		err = mirrormsg.ErrorForCode(resp.ErrorCode)
+	}
+	if err != nil {
+		w.t.Fatalf("create: %v", err)
+	}
+}
+
+func (w *world) tryStart(change func(*mirrormsg.StartMirrorTopicsRequest), topics ...string) (*mirrormsg.StartMirrorTopicsResponse, error) {
+	req := mirrormsg.NewPtrStartMirrorTopicsRequest()
+	req.MirrorName = mirrorName
+	for _, n := range topics {
+		t := mirrormsg.NewStartMirrorTopicsRequestTopic()
+		t.TopicName = n
+		req.Topics = append(req.Topics, t)
+	}
+	if change != nil {
+		change(req)
+	}
+	resp, err := req.RequestWith(w.ctx, w.cl)
+	if err != nil {
+		return nil, err
+	}
+	if err := mirrormsg.ErrorForCode(resp.ErrorCode); err != nil {
+		return resp, err
+	}
+	for i := range resp.Topics {
+		if err := mirrormsg.ErrorForCode(resp.Topics[i].ErrorCode); err != nil {
+			return resp, fmt.Errorf("%s: %w", resp.Topics[i].Name, err)
+		}
+	}
+	return resp, nil
+}
+
+func (w *world) startTopics(topics ...string) {
+	w.t.Helper()
+	if _, err := w.tryStart(nil, topics...); err != nil {
+		w.t.Fatalf("start: %v", err)
+	}
+}
+
+func (w *world) stop(topics ...string) *mirrormsg.StopMirrorTopicsResponse {
+	w.t.Helper()
+	req := mirrormsg.NewPtrStopMirrorTopicsRequest()
+	req.MirrorName = mirrorName
+	for _, n := range topics {
+		t := mirrormsg.NewStopMirrorTopicsRequestTopic()
+		t.TopicName = n
+		req.Topics = append(req.Topics, t)
+	}
+	resp, err := req.RequestWith(w.ctx, w.cl)
+	if err == nil {
+		err = mirrormsg.ErrorForCode(resp.ErrorCode)
+	}
+	for i := 0; err == nil && i < len(resp.Topics); i++ {
+		err = mirrormsg.ErrorForCode(resp.Topics[i].ErrorCode)
+	}
+	if err != nil {
+		w.t.Fatalf("stop: %v", err)
+	}
+	return resp
+}
+
+func (w *world) pause(topic string) {
+	w.t.Helper()
+	req := mirrormsg.NewPtrPauseMirrorTopicsRequest()
+	req.MirrorName = mirrorName
+	t := mirrormsg.NewPauseMirrorTopicsRequestTopic()
+	t.TopicName = topic
+	req.Topics = append(req.Topics, t)
+	resp, err := req.RequestWith(w.ctx, w.cl)
+	if err != nil || resp.ErrorCode != 0 || resp.Topics[0].ErrorCode != 0 {
+		w.t.Fatalf("pause: %v %+v", err, resp)
+	}
+	w.wait("PAUSED", func(p part) bool { return p.topic != topic || p.State == "PAUSED" })
+}
+
+func (w *world) resume(topic string) {
+	w.t.Helper()
+	req := mirrormsg.NewPtrResumeMirrorTopicsRequest()
+	req.MirrorName = mirrorName
+	t := mirrormsg.NewResumeMirrorTopicsRequestTopic()
+	t.TopicName = topic
+	req.Topics = append(req.Topics, t)
+	resp, err := req.RequestWith(w.ctx, w.cl)
+	if err != nil || resp.ErrorCode != 0 || resp.Topics[0].ErrorCode != 0 {
+		w.t.Fatalf("resume: %v %+v", err, resp)
+	}
+}
+
+// part is a partition as DescribeMirrors shows it.
+type part struct {
+	topic string
+	mirrormsg.DescribeMirrorsResponseMirrorTopicPartition
+}
+
+func (p part) String() string {
+	msg := ""
+	if p.ErrorMessage != nil {
+		msg = *p.ErrorMessage
+	}
+	return fmt.Sprintf("%s-%d %s source %d destination %d lag %d attempt %d %s", p.topic, p.PartitionIndex, p.State, p.SourceOffset, p.DestinationOffset, p.Lag, p.RetryAttempt, msg)
+}
+
+func (w *world) describe() []part {
+	w.t.Helper()
+	resp, err := mirrormsg.NewPtrDescribeMirrorsRequest().RequestWith(w.ctx, w.cl)
+	if err != nil {
+		w.t.Fatalf("describe: %v", err)
+	}
+	var out []part
+	for i := range resp.Mirrors {
+		for j := range resp.Mirrors[i].Topics {
+			t := &resp.Mirrors[i].Topics[j]
+			for k := range t.Partitions {
+				out = append(out, part{t.TopicName, t.Partitions[k]})
+			}
+		}
+	}
+	return out
+}
+
+// wait returns when every partition satisfies ok.
+func (w *world) wait(what string, ok func(part) bool) []part {
+	w.t.Helper()
+	var last []part
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+		last = w.describe()
+		good := len(last) > 0
+		for _, p := range last {
+			good = good && ok(p)
+		}
+		if good {
+			return last
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	for _, p := range last {
+		w.t.Log(p)
+	}
+	w.t.Fatalf("not %s after 20 s", what)
+	return nil
+}
+
+func mirroring(p part) bool { return p.State == "MIRRORING" && p.Lag == 0 && p.SourceOffset >= 0 }
+
+func (w *world) caughtUp() { w.t.Helper(); w.wait("caught up", mirroring) }
+
+func (w *world) failed(topic string, partition int32) part {
+	w.t.Helper()
+	var f part
+	w.wait(fmt.Sprintf("%s-%d FAILED", topic, partition), func(p part) bool {
+		if p.topic == topic && p.PartitionIndex == partition {
+			f = p
+			return p.State == "FAILED"
+		}
+		return true
+	})
+	return f
+}
+
+// stored reads the raw batches of a partition of the broker from an offset on.
+func (w *world) stored(topic string, partition int32, from int64) []byte {
+	w.t.Helper()
+	req := kmsg.NewPtrFetchRequest()
+	req.ReplicaID, req.ReplicaState.ID, req.SessionEpoch, req.MaxBytes = -1, -1, -1, 50<<20
+	rt := kmsg.NewFetchRequestTopic()
+	rt.Topic = topic
+	rp := kmsg.NewFetchRequestTopicPartition()
+	rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes, rp.CurrentLeaderEpoch, rp.LastFetchedEpoch = partition, from, 50<<20, -1, -1
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	resp := doFetch(w.ctx, w.t, w.cl, req, 12)
+	p := resp.Topics[0].Partitions[0]
+	if p.ErrorCode != 0 {
+		w.t.Fatalf("%s-%d: %v", topic, partition, kerr.ErrorForCode(p.ErrorCode))
+	}
+	return p.RecordBatches
+}
+
+// same is the byte comparison that ends every test: what the source has, from its log start on.
+func (w *world) same(t *scripted.Topic) {
+	w.t.Helper()
+	for i := range t.Logs {
+		var start int64
+		w.src.Change(func() { start = t.Logs[i].Start })
+		want := w.src.Bytes(t, int32(i))
+		got := w.stored(t.Name, int32(i), start)
+		if !bytes.Equal(got, want) {
+			w.t.Errorf("%s-%d: %d bytes are stored, the source has %d, or other ones", t.Name, i, len(got), len(want))
+		}
+	}
+}
+
+// kinds names the batches from an offset on: "3 ABORT 7/1" is offset, kind, producer id and leader epoch.
+func kinds(t *testing.T, raw []byte) string {
+	t.Helper()
+	var out []string
+	for len(raw) > 0 {
+		b, rest, err := batch.Next(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw = rest
+		kind := "DATA"
+		if b.IsControl() {
+			typ, err := b.ControlType()
+			if err != nil {
+				t.Fatal(err)
+			}
+			kind = map[int16]string{batch.ControlAbort: "ABORT", batch.ControlCommit: "COMMIT", batch.ControlMirrorPIDReset: "RESET"}[typ]
+		}
+		out = append(out, fmt.Sprintf("%d %s %d", b.BaseOffset(), kind, b.ProducerID()))
+	}
+	return strings.Join(out, ", ")
+}
+
+// data builds a batch of a producer for the source.
+func data(offset int64, epoch int32, pid int64, pepoch int16, seq int32, txn bool, values ...string) []byte {
+	h := batch.Header{BaseOffset: offset, PartitionLeaderEpoch: epoch, Timestamp: time.Now().UnixMilli(), ProducerID: pid, ProducerEpoch: pepoch, BaseSequence: seq}
+	if txn {
+		h.Attributes = batch.AttrTransactional
+	}
+	var kvs []batch.KV
+	for _, v := range values {
+		kvs = append(kvs, batch.KV{Value: []byte(v)})
+	}
+	return batch.Build(nil, h, kvs...)
+}
+
+func marker(offset int64, epoch int32, pid int64, commit bool) []byte {
+	return batch.BuildEndTxn(nil, batch.Header{BaseOffset: offset, PartitionLeaderEpoch: epoch, Timestamp: time.Now().UnixMilli(), ProducerID: pid}, commit, 0)
+}
