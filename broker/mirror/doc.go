@@ -13,8 +13,9 @@
 // while that partition has something to do. Data flows through the goroutines of package fetcher.
 //
 // Locks: Manager.mu (tables), upstream.mu (what is known about a source), driver.mu
-// (mailbox and published view), lag.mu. None is held while calling anything that blocks, and none
-// while another of them is taken, except Manager.mu before driver.mu and upstream.mu.
+// (mailbox and published view), driver.gateMu (the gate), lag.mu. None is held while calling anything that
+// blocks, except that a gate is set under Manager.mu or gateMu, which waits for appends in flight; none while another
+// of them is taken, except Manager.mu before driver.mu.
 //
 // Order of things, everywhere: persist first, act after; every act can be done again.
 package mirror

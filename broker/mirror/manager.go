@@ -113,13 +113,19 @@ func (m *Manager) shut(img *meta.Image, name string) {
 		if in.mayOpen() {
 			continue
 		}
+		p := m.o.Partitions.Get(name, int32(i))
 		m.mu.Lock()
 		d := m.drivers[partitionKey{t.ID, int32(i)}]
-		m.mu.Unlock()
-		if d != nil && d.incarnation == t.Incarnation {
-			d.shut(in.mirror)
-		} else if p := m.o.Partitions.Get(name, int32(i)); p != nil {
+		if d != nil && d.incarnation != t.Incarnation {
+			d = nil
+		}
+		if d == nil && p != nil {
+			// With the lock held, lest a driver that is made meanwhile has set another gate already.
 			p.SetGate(Gate{Kind: GateUnknown, Mirror: in.mirror})
+		}
+		m.mu.Unlock()
+		if d != nil {
+			d.shut(in.mirror)
 		}
 	}
 }
