@@ -225,7 +225,7 @@ func TestWithQuorum(t *testing.T) {
 	if q, err = quorum.Open(quorum.Options{Dir: dir, NodeID: 1}); err != nil {
 		t.Fatal(err)
 	}
-	defer q.Close()
+	defer func() { _ = q.Close() }()
 	if m, s := q.Image().TopicMirror("a"); m != "m" || s != meta.MirrorActive || len(q.Image().Topic("a").Partitions) != 3 {
 		t.Errorf("after the restart: %q %v", m, s)
 	}

@@ -251,13 +251,13 @@ func TestStaticMembers(t *testing.T) {
 
 		// The leader's restart: version 9 is told to skip the assignment, older
 		// versions must not believe that they lead.
-		before := leader.id
 		leader.id = ""
 		w.want("leader restarts", leader.join(), "NONE")
 		if !leader.joined.SkipAssignment || !leader.leads() || len(leader.joined.Members) != 2 {
 			t.Errorf("version 9: %+v", leader.joined)
 		}
-		before, leader.id, leader.version = leader.id, "", 5
+		before := leader.id
+		leader.id, leader.version = "", 5
 		w.want("leader restarts", leader.join(), "NONE")
 		if leader.joined.LeaderID != before || len(leader.joined.Members) != 0 || leader.joined.SkipAssignment {
 			t.Errorf("version 5: %+v", leader.joined)

@@ -52,7 +52,7 @@ func ErrorForCode(code int16) error {
 
 // CodeName names a code, of this package or Kafka's; "NONE" for 0.
 func CodeName(code int16) string {
-	switch err := ErrorForCode(code).(type) {
+	switch err := ErrorForCode(code).(type) { //nolint:errorlint // never wrapped
 	case *Error:
 		return err.Message
 	case *kerr.Error:
@@ -65,7 +65,7 @@ func CodeName(code int16) string {
 // UNKNOWN_SERVER_ERROR (-1) for anything that is no protocol error.
 func CodeForError(err error) int16 {
 	for err != nil {
-		switch e := err.(type) {
+		switch e := err.(type) { //nolint:errorlint // walks the chain itself
 		case *Error:
 			return e.Code
 		case *kerr.Error:
@@ -111,7 +111,7 @@ func CodeAndMessage(err error) (int16, *string) {
 		return 0, nil
 	}
 	var text string
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // a wrapping error's own text is the better message
 	case *WireError:
 		text = e.Text
 	case *Error:

@@ -13,11 +13,11 @@ import (
 
 func TestErrors(t *testing.T) {
 	for i, e := range byCode {
-		if e.Code != int16(1279+i) || ErrorForCode(e.Code) != error(e) || CodeName(e.Code) != e.Message {
+		if e.Code != int16(1279+i) || !errors.Is(ErrorForCode(e.Code), e) || CodeName(e.Code) != e.Message {
 			t.Errorf("error %d is %+v", 1279+i, e)
 		}
 	}
-	if ErrorForCode(0) != nil || CodeName(0) != "NONE" || ErrorForCode(124) != error(kerr.FencedStateEpoch) {
+	if ErrorForCode(0) != nil || CodeName(0) != "NONE" || !errors.Is(ErrorForCode(124), kerr.FencedStateEpoch) {
 		t.Error("code 0 or FENCED_STATE_EPOCH is wrong")
 	}
 	for _, c := range []struct {

@@ -23,7 +23,7 @@ func fill(r *rand.Rand, v reflect.Value) {
 	case reflect.Bool:
 		v.SetBool(r.IntN(2) == 0)
 	case reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		v.SetInt(int64(r.Uint64()) >> (r.IntN(64)) >> (64 - v.Type().Bits()))
+		v.SetInt(int64(r.Uint64()) >> r.IntN(64) >> (64 - v.Type().Bits()))
 	case reflect.String:
 		v.SetString("täxt, 0123456789"[:[]int{0, 1, 3, 17}[r.IntN(4)]])
 	case reflect.Array:

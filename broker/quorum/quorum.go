@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"stet/broker/meta"
 )
@@ -121,7 +122,7 @@ func openStore(dir string) (*raftboltdb.BoltStore, error) {
 	options.Timeout = lockTimeout
 	store, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &options})
 	if err != nil {
-		if errors.Is(err, bbolt.ErrTimeout) {
+		if errors.Is(err, bbolterrors.ErrTimeout) {
 			return nil, fmt.Errorf("quorum: %s is open in another process", path)
 		}
 		return nil, fmt.Errorf("quorum: open %s: %w", path, err)

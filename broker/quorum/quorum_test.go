@@ -254,7 +254,7 @@ func BenchmarkPropose(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer q.Close()
+	defer func() { _ = q.Close() }()
 	i := int64(0)
 	for b.Loop() {
 		i++

@@ -119,7 +119,8 @@ func cutPort(hostPort string) (host, port string, ok bool) {
 		return "", "", false
 	}
 	host = hostPort[:i]
-	if strings.Contains(host, ":") && !(strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]")) {
+	bracketed := strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]")
+	if strings.Contains(host, ":") && !bracketed { // an IPv6 address needs brackets
 		return "", "", false
 	}
 	return host, hostPort[i+1:], true

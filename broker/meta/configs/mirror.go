@@ -11,8 +11,10 @@ var Mirror = withRefusal(newTable("mirror", []Def{
 	{Name: "mirror.groups.include", Type: List, Default: ".*", check: patterns(), Doc: "Consumer groups whose offsets are synced."},
 	{Name: "mirror.groups.exclude", Type: List, Default: "", check: patterns(), Doc: "Consumer groups whose offsets are not."},
 	{Name: "mirror.acls.include", Type: List, Default: "*", Doc: "Rules resourceType;resourceName;operation;permissionType;principal for the ACLs that are synced."},
-	{Name: "mirror.topic.properties.exclude", Type: List, check: patterns(), Doc: "Topic configs that are not synced.",
-		Default: "follower.replication.throttled.replicas,leader.replication.throttled.replicas,mirror.replication.throttled.replicas,message.timestamp.after.max.ms,message.timestamp.before.max.ms,message.timestamp.difference.max.ms,message.timestamp.type,unclean.leader.election.enable,min.insync.replicas"},
+	{
+		Name: "mirror.topic.properties.exclude", Type: List, check: patterns(), Doc: "Topic configs that are not synced.",
+		Default: "follower.replication.throttled.replicas,leader.replication.throttled.replicas,mirror.replication.throttled.replicas,message.timestamp.after.max.ms,message.timestamp.before.max.ms,message.timestamp.difference.max.ms,message.timestamp.type,unclean.leader.election.enable,min.insync.replicas",
+	},
 	{Name: "mirror.on.gap", Type: String, Default: "continue", check: oneOf("continue", "fail"), Doc: "What is done when the source has deleted records that were not copied."},
 	{Name: "fetch.wait.max.ms", Type: Int, Default: "500", check: atLeast(Int, 0), Doc: "How long the source may hold a fetch without data."},
 	{Name: "fetch.min.bytes", Type: Int, Default: "1", check: atLeast(Int, 0), Doc: "How many bytes the source waits for."},

@@ -9,12 +9,16 @@ const maxLong = "9223372036854775807"
 
 // Topic are the topic keys.
 var Topic = newTable("topic", []Def{
-	{Name: "cleanup.policy", Type: List, Default: "delete", Synonyms: same("log.cleanup.policy"), check: listOf("delete", "compact"),
-		Doc: "What is done with old segments: delete them by time and size, or keep the last value of each key; empty: neither."},
+	{
+		Name: "cleanup.policy", Type: List, Default: "delete", Synonyms: same("log.cleanup.policy"), check: listOf("delete", "compact"),
+		Doc: "What is done with old segments: delete them by time and size, or keep the last value of each key; empty: neither.",
+	},
 	{Name: "compression.gzip.level", Type: Int, Default: "-1", Synonyms: same("compression.gzip.level"), check: or("-1", between(Int, 1, 9)), Doc: "The gzip level when the topic is compressed by the broker."},
 	{Name: "compression.lz4.level", Type: Int, Default: "9", Synonyms: same("compression.lz4.level"), check: between(Int, 1, 17), Doc: "The lz4 level when the topic is compressed by the broker."},
-	{Name: "compression.type", Type: String, Default: "producer", Synonyms: same("compression.type"), check: oneOf("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-		Doc: "The codec of the stored batches; producer keeps the producer's."},
+	{
+		Name: "compression.type", Type: String, Default: "producer", Synonyms: same("compression.type"), check: oneOf("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+		Doc: "The codec of the stored batches; producer keeps the producer's.",
+	},
 	{Name: "compression.zstd.level", Type: Int, Default: "3", Synonyms: same("compression.zstd.level"), check: between(Int, -131072, 22), Doc: "The zstd level when the topic is compressed by the broker."},
 	{Name: "delete.retention.ms", Type: Long, Default: "86400000", Synonyms: same("log.cleaner.delete.retention.ms"), check: atLeast(Long, 0), Doc: "How long tombstones of a compacted topic are kept."},
 	{Name: "file.delete.delay.ms", Type: Long, Default: "60000", Synonyms: same("log.segment.delete.delay.ms"), check: atLeast(Long, 0), Doc: "How long a deleted segment's file is kept."},
@@ -40,15 +44,21 @@ var Topic = newTable("topic", []Def{
 	{Name: "remote.log.delete.on.disable", Type: Boolean, Default: "false", Unused: true, Doc: "Tiered storage; without a meaning here."},
 	{Name: "remote.storage.enable", Type: Boolean, Default: "false", Unused: true, Doc: "Tiered storage; without a meaning here."},
 	{Name: "retention.bytes", Type: Long, Default: "-1", Synonyms: same("log.retention.bytes"), Doc: "The size beyond which old segments of a partition are deleted; negative: no limit."},
-	{Name: "retention.ms", Type: Long, Default: "604800000", check: atLeast(Long, -1), Doc: "The age beyond which segments are deleted; -1: no limit.",
-		Synonyms: []Synonym{{"log.retention.ms", 1}, {"log.retention.minutes", 60_000}, {"log.retention.hours", 3_600_000}}},
+	{
+		Name: "retention.ms", Type: Long, Default: "604800000", check: atLeast(Long, -1), Doc: "The age beyond which segments are deleted; -1: no limit.",
+		Synonyms: []Synonym{{"log.retention.ms", 1}, {"log.retention.minutes", 60_000}, {"log.retention.hours", 3_600_000}},
+	},
 	// Kafka before 4.0 allows 14; a mirror takes over what its source has.
 	{Name: "segment.bytes", Type: Int, Default: "1073741824", Synonyms: same("log.segment.bytes"), check: atLeast(Int, 14), Doc: "The size at which a new segment is begun."},
 	{Name: "segment.index.bytes", Type: Int, Default: "10485760", Synonyms: same("log.index.size.max.bytes"), check: atLeast(Int, 4), Doc: "The largest size of a segment's index."},
-	{Name: "segment.jitter.ms", Type: Long, Default: "0", check: atLeast(Long, 0), Doc: "How much earlier than segment.ms a segment may be rolled.",
-		Synonyms: []Synonym{{"log.roll.jitter.ms", 1}, {"log.roll.jitter.hours", 3_600_000}}},
-	{Name: "segment.ms", Type: Long, Default: "604800000", check: atLeast(Long, 1), Doc: "The age at which a new segment is begun.",
-		Synonyms: []Synonym{{"log.roll.ms", 1}, {"log.roll.hours", 3_600_000}}},
+	{
+		Name: "segment.jitter.ms", Type: Long, Default: "0", check: atLeast(Long, 0), Doc: "How much earlier than segment.ms a segment may be rolled.",
+		Synonyms: []Synonym{{"log.roll.jitter.ms", 1}, {"log.roll.jitter.hours", 3_600_000}},
+	},
+	{
+		Name: "segment.ms", Type: Long, Default: "604800000", check: atLeast(Long, 1), Doc: "The age at which a new segment is begun.",
+		Synonyms: []Synonym{{"log.roll.ms", 1}, {"log.roll.hours", 3_600_000}},
+	},
 	{Name: "unclean.leader.election.enable", Type: Boolean, Default: "false", Synonyms: same("unclean.leader.election.enable"), Doc: "Whether a replica that is not in sync may become the leader."},
 	{Name: "mirror.name", Type: String, NoDefault: true, Hidden: true, Doc: "The mirror the topic belongs to and its state there."},
 	{Name: "mirror.start", Type: String, NoDefault: true, Hidden: true, Doc: "The metadata offset of the topic's last start."},
