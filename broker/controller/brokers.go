@@ -3,11 +3,10 @@ package controller
 import (
 	"context"
 	"slices"
-
-	"github.com/twmb/franz-go/pkg/kerr"
-
 	"stet/broker/meta"
 	"stet/broker/mirrormsg"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // RegisterBroker writes a broker's registration. A new incarnation (a restart)

@@ -2,11 +2,10 @@ package controller
 
 import (
 	"context"
-
-	"github.com/twmb/franz-go/pkg/kerr"
-
 	"stet/broker/meta"
 	"stet/broker/mirrormsg"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // BumpLeaderEpochs raises leader epochs and keeps BarrierEnd and AlignedMirrorId

@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"stet/broker/meta"
+	"stet/broker/mirrormsg"
+	"stet/broker/quorum"
 	"sync"
 	"testing"
 	"testing/synctest"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"stet/broker/meta"
-	"stet/broker/mirrormsg"
-	"stet/broker/quorum"
 )
 
 // fakeQuorum commits in memory; hook, if set, runs before each commit.
@@ -48,60 +47,56 @@ func (q *fakeQuorum) Propose(_ context.Context, base int64, recs []meta.Record) 
 	return nil
 }
 
-// Requests in flight at once never see the same image: of many that create the
-// same topic one succeeds, producer ids never overlap, and they share commits.
+// Requests in flight at once never see the same image, and those that wait
+// together share a commit: of many that create the same topic one succeeds, and
+// producer ids never overlap.
 func TestGroupCommit(t *testing.T) {
-	release := make(chan struct{})
-	q := &fakeQuorum{img: newImage(1)}
-	q.hook = func(n int) error {
-		if n == 0 {
-			<-release
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		q := &fakeQuorum{img: newImage(1)}
+		q.hook = func(int) error {
+			<-gate
+			return nil
 		}
-		return nil
-	}
-	c := New(q, Env{})
-	defer c.Close()
-	ctx := context.Background()
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	created, existed := 0, 0
-	ids := map[int64]bool{}
-	const n = 100
-	started := make(chan struct{}, n)
-	for range n {
-		wg.Go(func() {
-			started <- struct{}{}
-			resp, err := c.CreateTopics(ctx, createReq("t", 1, 1), CreateOpts{})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			first, err := c.AllocateProducerIDs(ctx, 10)
-			mu.Lock()
-			defer mu.Unlock()
-			switch mirrormsg.CodeName(resp.Topics[0].ErrorCode) {
-			case "NONE":
-				created++
-			case "TOPIC_ALREADY_EXISTS":
-				existed++
-			}
-			if err != nil || ids[first] || first%10 != 0 {
-				t.Errorf("producer ids from %d: %v", first, err)
-			}
-			ids[first] = true
-		})
-	}
-	for range n {
-		<-started
-	}
-	close(release)
-	wg.Wait()
-	if created != 1 || existed != n-1 || len(ids) != n {
-		t.Errorf("%d created, %d existed, %d id blocks", created, existed, len(ids))
-	}
-	if q.proposals > n {
-		t.Errorf("%d proposals for %d requests", q.proposals, 2*n)
-	}
+		c := New(q, Env{})
+		defer c.Close()
+		ctx := context.Background()
+		const n = 100
+		var mu sync.Mutex
+		results := map[string]int{}
+		ids := map[int64]bool{}
+		var wg sync.WaitGroup
+		for range n {
+			wg.Go(func() {
+				resp, err := c.CreateTopics(ctx, createReq("t", 1, 1), CreateOpts{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				results[mirrormsg.CodeName(resp.Topics[0].ErrorCode)]++
+			})
+			wg.Go(func() {
+				first, err := c.AllocateProducerIDs(ctx, 10)
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil || ids[first] || first%10 != 0 || first >= 10*n {
+					t.Errorf("producer ids from %d: %v", first, err)
+				}
+				ids[first] = true
+			})
+		}
+		synctest.Wait() // one group is being committed, the rest waits
+		close(gate)
+		wg.Wait()
+		if results["NONE"] != 1 || results["TOPIC_ALREADY_EXISTS"] != n-1 || len(ids) != n {
+			t.Errorf("results %v, %d id blocks", results, len(ids))
+		}
+		if q.proposals != 2 {
+			t.Errorf("%d proposals for %d requests", q.proposals, 2*n)
+		}
+	})
 }
 
 // Records of another leader between decision and commit: the request is decided again.

@@ -2,13 +2,12 @@ package controller
 
 import (
 	"context"
-
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
-
 	"stet/broker/meta"
 	"stet/broker/meta/configs"
 	"stet/broker/mirrormsg"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // DeleteTopics deletes topics by name and, from version 6 on, by id.

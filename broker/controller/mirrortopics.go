@@ -5,13 +5,12 @@ import (
 	"errors"
 	"regexp"
 	"slices"
-	"strings"
-
-	"github.com/twmb/franz-go/pkg/kerr"
-
 	"stet/broker/meta"
 	"stet/broker/meta/configs"
 	"stet/broker/mirrormsg"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // topicRef is a topic of a stop, pause or resume request.

@@ -3,11 +3,10 @@ package controller
 import (
 	"fmt"
 	"slices"
-
-	"github.com/twmb/franz-go/pkg/kerr"
-
 	"stet/broker/meta"
 	"stet/broker/mirrormsg"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // place chooses replicas for partitions first..first+count-1 of a topic: the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"stet/zerocopy/batch"
 	"strings"
 	"sync"
 	"testing"
@@ -11,8 +12,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-
-	"stet/zerocopy/batch"
 )
 
 // kv is a map that is kept in the log; parked answers wait for a key.

@@ -2,9 +2,8 @@ package coord
 
 import (
 	"context"
-	"sync"
-
 	"stet/zerocopy/batch"
+	"sync"
 )
 
 // MemLog is a Log in memory, for the tests of coordinators. The high watermark follows the log end unless it
