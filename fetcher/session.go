@@ -72,6 +72,9 @@ func (l *loop) send(conn Conn) (bool, error) {
 func (l *loop) build(version int16, rtt time.Duration) {
 	s := &l.session
 	s.number++
+	if s.epoch != 0 && l.addedAgain() {
+		s.epoch = 0 // the source drops the session of this id and begins another one
+	}
 	req := &l.req
 	req.SetVersion(version)
 	req.ReplicaID = -1
@@ -97,24 +100,25 @@ func (l *loop) build(version int16, rtt time.Duration) {
 	clear(l.dirty)
 	l.dirty = l.dirty[:0]
 	for _, f := range l.forgotten {
-		// The source applies the list of forgotten partitions last, so one that was added again must not be in it.
-		if p := f.topic.partitions[f.partition]; p != nil && p.inRequest || l.replaced(f) {
-			continue
-		}
 		l.forget(f)
 	}
 	clear(l.forgotten)
 	l.forgotten = l.forgotten[:0]
 }
 
-// replaced says that the topic object of f was given up and made anew, with the partition in the request.
-func (l *loop) replaced(f forgotten) bool {
-	t := l.byName[f.topic.name]
-	if t == nil || t == f.topic || t.id != f.topic.id {
-		return false
+// addedAgain says that a partition was removed and added again since the last request. To the session it would be
+// unchanged, so the source would answer nothing about it until it has news, and the new assignment would not know where
+// the source ends.
+func (l *loop) addedAgain() bool {
+	for _, f := range l.forgotten {
+		if f.topic.partitions[f.partition] != nil {
+			return true
+		}
+		if t := l.byName[f.topic.name]; t != nil && t.id == f.topic.id && t.partitions[f.partition] != nil {
+			return true
+		}
 	}
-	p := t.partitions[f.partition]
-	return p != nil && p.inRequest
+	return false
 }
 
 // buildFull asks for every partition, beginning at another one each time, since without a session it
