@@ -14,5 +14,5 @@
 //
 // Files. An index is kept in memory while its segment is active and is written
 // out at roll, flush, checkpoint and close; the files of a crash are never
-// trusted but rebuilt from the batches. See recovery.go for the crash cases.
+// trusted but rebuilt from the batches. The crash cases are written down at Log.open.
 package log

@@ -24,7 +24,7 @@ func (l *Log) flush(sealed bool) error {
 		segs = segs[:len(segs)-1]
 		upTo = min(upTo, l.active().base)
 	}
-	if upTo <= l.recoveryPoint.Load() && !l.dirDirty && !(l.newborn && l.total.Load() > 0) {
+	if upTo <= l.recoveryPoint.Load() && !l.dirDirty && !l.epochDirty && !(l.newborn && l.total.Load() > 0) {
 		l.mu.Unlock()
 		return nil
 	}

@@ -118,6 +118,7 @@ func (l *Log) open(from loadFrom) error {
 	}
 	l.dropStraySnapshots(ls.snapshots)
 	l.finishOpen(end, from.hw)
+	l.settled = scanFrom == len(l.segs) && epochsOK && slices.Contains(ls.snapshots, end)
 	// A clean shutdown syncs the identity of logs with data; of others nobody knows.
 	l.newborn = !from.clean || l.total.Load() == 0
 	return nil
@@ -369,6 +370,9 @@ func (l *Log) settle() error {
 		return err
 	}
 	l.active().seal()
+	if l.settled && !l.active().indexDirty() {
+		return nil // as it was at the last clean shutdown
+	}
 	if err := l.writeIndexes(l.active()); err != nil {
 		return err
 	}

@@ -38,6 +38,7 @@ type Log struct {
 	cuts       int64 // truncations so far: a flush that overlaps one proves nothing
 	flushedMs  int64
 	recovered  Recovery
+	settled    bool // nothing happened since the last clean shutdown wrote all files
 
 	recoveryPoint atomic.Int64 // below it everything is on disk
 
@@ -146,6 +147,7 @@ func (l *Log) active() *segment { return l.segs[len(l.segs)-1] }
 
 // publish makes the current state visible to readers. Log.mu is held.
 func (l *Log) publish(end int64) {
+	l.settled = false
 	l.pub.Lock()
 	l.view = view{l.segs, l.active().size, end}
 	l.pub.Unlock()

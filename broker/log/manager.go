@@ -158,6 +158,9 @@ func (m *Manager) Create(topic string, partition int32, id [16]byte, incarnation
 }
 
 func (m *Manager) emptiestDir() *dataDir {
+	if len(m.dirs) == 1 {
+		return m.dirs[0]
+	}
 	n := map[string]int{}
 	for _, l := range m.logs {
 		n[filepath.Dir(l.dir)]++

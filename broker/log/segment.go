@@ -300,6 +300,13 @@ func (s *segment) writeIndexes() error {
 	})
 }
 
+// indexDirty says that the index files of a segment with data are not up to date.
+func (s *segment) indexDirty() bool {
+	s.imu.Lock()
+	defer s.imu.Unlock()
+	return s.size > 0 && s.idx != nil && (s.offsetsOnDisk != len(s.idx.offsets) || s.timesOnDisk != len(s.idx.times) || s.txnsOnDisk != len(s.txns))
+}
+
 // appendFile writes the entries from *onDisk on. A negative *onDisk means that the file's
 // content is void. The file is cut to its exact size.
 func (s *segment) appendFile(suffix string, onDisk *int, n, entry int, encode func(from int) []byte) error {
