@@ -448,7 +448,7 @@ func TestC72SourceIsAway(t *testing.T) {
 	w.src.Broker(2).Up(t)
 	w.src.Produce(topic, 0, 2, 50)
 	w.src.Produce(topic, 1, 2, 50)
-	w.wait("goes on", func(p part) bool { return mirroring(p) && p.DestinationOffset > 0 })
+	w.wait("goes on", func(p part) bool { return mirroring(p) && p.DestinationOffset == int64(4-2*p.PartitionIndex) })
 	w.same(topic)
 }
 

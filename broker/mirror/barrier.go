@@ -57,11 +57,12 @@ func (d *driver) barrier(ctx context.Context) error {
 	if err := d.stopStep(BarrierRemoveFetcher); err != nil {
 		return err
 	}
-	d.unassign()
 	report := StopReport{StopID: d.rec.StopID, LastMirrorOffset: -1, SourceOffset: -1, SightAge: -1}
 	if seen := d.lag.now(d.part.LogEndOffset(), began); seen.sourceEnd >= 0 {
-		report.SourceOffset, report.SightAge = seen.sourceEnd, began.Sub(seen.seenAt)
+		report.SourceOffset, report.SightAge = seen.sourceEnd, sinceOrNever(began, d.m.covered(d, seen))
 	}
+	d.unassign()
+	d.lag.pause()
 	if err := d.stopStep(BarrierKeepPair); err != nil {
 		return err
 	}

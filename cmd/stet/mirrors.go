@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -266,11 +267,17 @@ func (m mirrorClient) results(topics []mirrormsg.MirrorTopicResult) (done []stri
 		}
 		done = append(done, t.Name)
 	}
+	asked, _ := split(m.f.topics)
+	at := func(name string) int { // names in the order they were given, what patterns found after them
+		if i := slices.Index(asked, name); i >= 0 {
+			return i
+		}
+		return len(asked)
+	}
+	slices.SortStableFunc(done, func(a, b string) int { return at(a) - at(b) })
 	return done, errors.Join(errs...)
 }
 
-// mirrorTopics are the topics of the mirror that match the items; a name that is
-// in no list is kept, so that the server says what is wrong with it.
 func (m mirrorClient) stop() error {
 	req := mirrormsg.NewPtrStopMirrorTopicsRequest()
 	req.MirrorName, req.DryRun, req.WaitLagZeroMs = m.f.mirror, m.f.dryRun, m.f.waitLagZero

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,11 +51,11 @@ func StopBroker(t testing.TB, b *broker.Broker) {
 	}
 }
 
-// Client returns a client that knows the mirror requests.
+// Client returns a client that knows the mirror requests; addr may be several, separated by commas.
 func Client(t testing.TB, addr string, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	cl, err := kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(addr), kgo.MaxVersions(mirrormsg.MaxVersions()), kgo.RetryTimeout(10 * time.Second), kgo.MetadataMinAge(10 * time.Millisecond),
+		kgo.SeedBrokers(strings.Split(addr, ",")...), kgo.MaxVersions(mirrormsg.MaxVersions()), kgo.RetryTimeout(10 * time.Second), kgo.MetadataMinAge(10 * time.Millisecond),
 	}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
