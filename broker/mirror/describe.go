@@ -228,21 +228,29 @@ func (m *Manager) partitionStatus(d *driver, now time.Time) PartitionStatus {
 		Lag: seen.records, LagTime: seen.time, RetryAttempt: v.attempt, Error: v.errText, Throttled: d.stats.throttled.Load(),
 		InBytes: d.stats.inBytes.Load(), InBatches: d.stats.inBatches.Load(), Retries: d.stats.retries.Load(), GapRecords: d.stats.gapRecords.Load(),
 		CutRecords: d.stats.cutRecords.Load(), EpochBumps: d.stats.epochBumps.Load()}
-	covered := seen.seenAt
-	if v.state == mirrorstate.Mirroring {
-		st, ok := m.fetchers.Status(v.mirror, fetcher.ID{TopicID: d.id, Topic: d.topic, Partition: d.index})
-		if !ok {
-			st, ok = m.fetchers.Status(v.mirror, fetcher.ID{Topic: d.topic, Partition: d.index})
-		}
-		if ok && st.Covered.After(covered) && seen.sourceEnd >= 0 {
-			covered = st.Covered
-		}
-		if ok && st.Err != nil && s.Error == "" {
-			s.Error = st.Err.Error()
-		}
+	s.LagAge = sinceOrNever(now, m.covered(d, seen))
+	if st, ok := m.fetchStatus(d); ok && st.Err != nil && s.Error == "" {
+		s.Error = st.Err.Error()
 	}
-	s.LagAge = sinceOrNever(now, covered)
 	return s
+}
+
+// covered is when a response of the source last covered the partition, also one that had nothing new about it.
+func (m *Manager) covered(d *driver, seen lagNow) time.Time {
+	if st, ok := m.fetchStatus(d); ok && st.Covered.After(seen.seenAt) && seen.sourceEnd >= 0 {
+		return st.Covered
+	}
+	return seen.seenAt
+}
+
+// fetchStatus is how the partition is fetched, if it is.
+func (m *Manager) fetchStatus(d *driver) (fetcher.Status, bool) {
+	name := d.posted().mirror
+	st, ok := m.fetchers.Status(name, fetcher.ID{TopicID: d.id, Topic: d.topic, Partition: d.index})
+	if !ok { // of a source without topic ids
+		st, ok = m.fetchers.Status(name, fetcher.ID{Topic: d.topic, Partition: d.index})
+	}
+	return st, ok
 }
 
 // Partitions returns the status of every mirror partition that this broker leads.

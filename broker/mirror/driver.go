@@ -268,7 +268,9 @@ func (d *driver) step(a action) {
 	case d.ctx.Err() != nil:
 	case errors.Is(err, errReread):
 		d.known, d.ran = false, false
-	case errors.Is(err, errSuperseded), ctx.Err() != nil:
+	case ctx.Err() != nil:
+	case errors.Is(err, errSuperseded):
+		_ = sleep(ctx, supersededPause) // what supersedes it is on its way
 	default:
 		d.fail(ctx, classify(err))
 	}
@@ -294,6 +296,9 @@ func (d *driver) do(ctx context.Context, a action) error {
 	}
 	return nil
 }
+
+// supersededPause keeps a step that finds itself superseded before the metadata show it from spinning.
+const supersededPause = 10 * time.Millisecond
 
 // runState runs the side effect of the present state.
 func (d *driver) runState(ctx context.Context) error {
@@ -364,6 +369,7 @@ func (d *driver) scheduleRetry(f *failure, attempt int) {
 			d.retryAfter(backoff(settings, attempt))
 		}
 	case failPatient:
+		settings.RetryMax = min(settings.RetryMax, maxPatience)
 		d.retryAfter(backoff(settings, d.patience))
 		d.patience++
 	case failSource:

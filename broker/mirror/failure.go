@@ -15,7 +15,8 @@ type failureKind int8
 const (
 	// failCounted is retried with a growing back-off, at most so many times.
 	failCounted failureKind = iota
-	// failPatient is retried with a growing back-off for ever: rights are missing, or something else of the source's.
+	// failPatient is retried for ever, with a back-off that grows only to seconds: a leader is being elected at the
+	// source, metadata have not spread, rights are missing.
 	failPatient
 	// failSource is retried as soon as a probe reaches the source, and uses up no attempts.
 	failSource
@@ -40,6 +41,9 @@ func operator(err error) error { return &failure{failOperator, -1, err} }
 func unreachable(broker int32, err error) error {
 	return &failure{failSource, broker, err}
 }
+
+// maxPatience bounds the back-off of failPatient.
+const maxPatience = 5 * time.Second
 
 // Reasons to give up a step without failing the partition.
 var (

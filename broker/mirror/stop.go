@@ -167,7 +167,7 @@ func (m *Manager) reportDryStop(plan *mirrormsg.StopMirrorTopicsResponse) {
 			} else {
 				s.Markers = int32(len(d.part.OpenTransactions()))
 				if seen := d.lag.now(s.LastMirrorOffset, now); seen.sourceEnd >= 0 {
-					s.SourceOffset, s.SightAge = seen.sourceEnd, now.Sub(seen.seenAt)
+					s.SourceOffset, s.SightAge = seen.sourceEnd, sinceOrNever(now, m.covered(d, seen))
 				}
 			}
 			r.Stops = append(r.Stops, stopResult(int32(j), s))

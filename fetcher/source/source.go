@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -155,6 +156,7 @@ func joinLine(errs []error) error {
 	for i, err := range errs {
 		texts[i] = err.Error()
 	}
+	sort.Strings(texts) // the order of the tries differs from time to time
 	return fmt.Errorf("%s%w", strings.Join(texts, "; "), silent{errs})
 }
 

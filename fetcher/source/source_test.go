@@ -65,6 +65,7 @@ func TestWrongPortsAreNamed(t *testing.T) {
 	}
 	closed := free.Addr().String()
 	free.Close()
+	var wg sync.WaitGroup
 	host := func(s *httptest.Server) string { return s.Listener.Addr().String() }
 	for addr, want := range map[string]string{
 		host(web):    " does not speak the Kafka protocol: it answered with HTTP",
@@ -74,15 +75,20 @@ func TestWrongPortsAreNamed(t *testing.T) {
 		ssh:          ` does not speak the Kafka protocol: its answer begins with "SSH-"`,
 		closed:       "connection refused",
 	} {
-		_, err := newSource(t, addr).ClusterID(context.Background())
-		if err == nil || !strings.Contains(err.Error(), addr) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: %v; want %q", addr, err, want)
+		wg.Go(func() {
+			_, err := newSource(t, addr).ClusterID(context.Background())
+			if err == nil || !strings.Contains(err.Error(), addr) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: %v; want %q", addr, err, want)
+			}
+		})
+	}
+	wg.Go(func() {
+		_, err := newSource(t, closed, silent).ClusterID(context.Background())
+		if err == nil || !strings.Contains(err.Error(), closed) || !strings.Contains(err.Error(), silent) {
+			t.Errorf("two addresses: %v", err)
 		}
-	}
-	_, err = newSource(t, closed, silent).ClusterID(context.Background())
-	if err == nil || !strings.Contains(err.Error(), closed) || !strings.Contains(err.Error(), silent) {
-		t.Errorf("two addresses: %v", err)
-	}
+	})
+	wg.Wait()
 }
 
 func TestMetadataAndConfigs(t *testing.T) {
