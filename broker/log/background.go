@@ -94,7 +94,7 @@ func (m *Manager) FlushSealed() {
 // that only memory has. Run calls it.
 func (m *Manager) Checkpoint() {
 	m.checkpointWatermarks()
-	logs := m.Logs()
+	logs := m.all()
 	for _, l := range logs {
 		l.persist()
 	}
@@ -175,7 +175,7 @@ func (d *dataDir) writeWatermarks(hw map[topicPartition]int64, sync bool) error 
 }
 
 func (m *Manager) checkpointWatermarks() {
-	logs := m.Logs()
+	logs := m.all()
 	for _, d := range m.dirs {
 		hw := map[topicPartition]int64{}
 		for _, l := range logs {
@@ -195,7 +195,7 @@ func (m *Manager) checkpointWatermarks() {
 // ApplyRetention applies every topic's retention and forgets expired producers. Run calls it.
 func (m *Manager) ApplyRetention() {
 	now := m.o.Clock.Now().UnixMilli()
-	for _, l := range m.Logs() {
+	for _, l := range m.all() {
 		if l.Err() != nil {
 			continue
 		}
@@ -241,7 +241,7 @@ func (m *Manager) Run(ctx context.Context) {
 			continue
 		case <-tick.C:
 		}
-		m.flushOld(m.Logs())
+		m.flushOld(m.all())
 		m.RemoveDue()
 		sinceHW += time.Second
 		sinceOffsets += time.Second

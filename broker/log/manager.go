@@ -100,18 +100,24 @@ func (m *Manager) ClusterID() string { return m.clusterID }
 
 // Logs are all open partitions, by topic and partition.
 func (m *Manager) Logs() []*Log {
-	m.mu.Lock()
-	out := make([]*Log, 0, len(m.logs))
-	for _, l := range m.logs {
-		out = append(out, l)
-	}
-	m.mu.Unlock()
+	out := m.all()
 	slices.SortFunc(out, func(a, b *Log) int {
 		if c := strings.Compare(a.tp.topic, b.tp.topic); c != 0 {
 			return c
 		}
 		return int(a.tp.partition - b.tp.partition)
 	})
+	return out
+}
+
+// all is Logs without the sorting.
+func (m *Manager) all() []*Log {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make([]*Log, 0, len(m.logs))
+	for _, l := range m.logs {
+		out = append(out, l)
+	}
 	return out
 }
 
@@ -221,7 +227,7 @@ func (m *Manager) Close() error {
 	}
 	m.closed = true
 	m.mu.Unlock()
-	logs := m.Logs()
+	logs := m.all()
 	points := make(map[*Log]offsets, len(logs))
 	var mu sync.Mutex
 	failed := map[*dataDir]error{}
