@@ -62,11 +62,11 @@ func (m *Manager) DescribeMirrors(ctx context.Context, req *mirrormsg.DescribeMi
 	return resp
 }
 
-// reason is why a mirror does not run, with the starts that are kept.
+// reason is why a mirror does not run, with the list that kept starts are in.
 func reason(img *meta.Image, name string, err error) string {
 	text := fmt.Sprintf("mirror %s: %v", name, err)
 	if kept := img.Config(meta.ResourceMirror, name)["mirror.topics.include"]; kept != "" {
-		text += "; kept starts: " + kept
+		text += "; mirror.topics.include=" + kept
 	}
 	return text
 }

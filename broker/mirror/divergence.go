@@ -21,14 +21,33 @@ func (d *driver) diverged(ctx context.Context, a epochAnswer) error {
 		return counted(fmt.Errorf("the source ends epoch %d at offset %d, which is no contradiction to the log here, which ends at %d", a.epoch, a.end, end))
 	}
 	cut = max(cut, start)
-	if !d.m.o.SupportsULE(d.topic) {
+	published, err := d.publishedCut(ctx)
+	if err != nil {
+		return err
+	}
+	if !(published >= 0 && published <= cut) && !d.m.o.SupportsULE(d.topic) {
 		return operator(fmt.Errorf("the source's log is not the one that was copied: it ends epoch %d at offset %d, the copy is at %d (an unclean leader election, or a restored backup?); mirror.support.unclean.leader.election is off, so offsets %d to %d are kept and nothing is copied", a.epoch, a.end, end, cut, end))
 	}
+	return d.follow(cut, end)
+}
+
+// follow persists a cut that ULE_RECOVERY then makes.
+func (d *driver) follow(cut, end int64) error {
 	if err := d.write(mirrorstate.ULERecovery, func(r *mirrormsg.PartitionState) { d.noteEvent(r, EventCut, cut, end) }); err != nil {
 		return err
 	}
 	d.ran, d.events = false, mailbox{}
 	return nil
+}
+
+// publishedCut is the lowest cut that a source which is a mirror itself has made since the newest record of the copy, -1
+// for none.
+func (d *driver) publishedCut(ctx context.Context) (int64, error) {
+	up := d.m.upstream(d.in.mirror)
+	if up == nil {
+		return -1, errSuperseded
+	}
+	return up.publishedCut(ctx, d.topic, d.id, d.index, d.part.LatestEpoch())
 }
 
 // recover is ULE_RECOVERY: the cut that was persisted is made, and all replicas make it.
@@ -116,6 +135,11 @@ func (d *driver) outOfRange(ctx context.Context) error {
 			return d.assign(ctx)
 		}
 		return d.diverged(ctx, a)
+	}
+	if published, err := d.publishedCut(ctx); err != nil {
+		return err
+	} else if published >= 0 && published < end { // the source, a mirror itself, was cut to below all that it had
+		return d.follow(max(published, start), end)
 	}
 	return operator(fmt.Errorf("the source knows no epoch of the copy, which holds offsets %d to %d; the source holds %d to %d: it is not the log that was copied (restored from a backup?)", start, end, first, last))
 }

@@ -56,6 +56,8 @@ type driver struct {
 	failed   *failure // of the present FAILED state, nil after a restart
 	patience int      // failures in a row that are not counted
 	fetching fetching
+	// upstreams are the clusters upstream of the topic, as PREPARING found them.
+	upstreams []string
 }
 
 // mailbox is what has happened since the driver last looked.

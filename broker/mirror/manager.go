@@ -8,6 +8,7 @@ import (
 
 	"stet/broker/meta"
 	"stet/fetcher"
+	"stet/fetcher/source"
 )
 
 // Manager runs the mirrors of a broker. Apply feeds it with metadata changes; the request methods
@@ -321,8 +322,23 @@ func (m *Manager) driversOf(mirror string) []*driver {
 	return m.selectDrivers(func(d *driver) bool { return d.posted().mirror == mirror })
 }
 
-func (m *Manager) driversOfTopic(id [16]byte) []*driver {
-	return m.selectDrivers(func(d *driver) bool { return d.id == id })
+// refreshed tells the partitions of topics that the source describes them differently now.
+func (m *Manager) refreshed(mirror string, topics []source.Topic) {
+	img := m.o.Image()
+	for _, t := range topics {
+		local := img.Topic(t.Name)
+		if local == nil {
+			continue
+		}
+		if name, _ := img.TopicMirror(t.Name); name != mirror {
+			continue
+		}
+		for i := range local.Partitions {
+			if d := m.driver(local.ID, int32(i)); d != nil {
+				d.post(func(b *mailbox) { b.refreshed = true })
+			}
+		}
+	}
 }
 
 func (m *Manager) selectDrivers(want func(*driver) bool) []*driver {

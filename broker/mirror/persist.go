@@ -113,6 +113,9 @@ func (d *driver) transition(to mirrorstate.State) error {
 		if to == mirrorstate.Stopping && !(from == mirrorstate.Failed && mirrorstate.State(r.PreviousState) == mirrorstate.Stopping) {
 			r.StopID = mirrormsg.RandomUUID() // a stop that failed is the same stop when it is tried again
 		}
+		if from == mirrorstate.Preparing && to == mirrorstate.Mirroring {
+			r.UpstreamClusterIDs = d.upstreams
+		}
 		if to.Running() {
 			r.StartOffset = max(r.StartOffset, d.in.start)
 		}

@@ -59,19 +59,19 @@ func (d *driver) align(ctx context.Context, sourceEpoch int32) error {
 }
 
 // settlePairs removes the pairs of other sources, which are void now that this one's bytes follow, lowers our own to what
-// is left of the log, and notes the clusters upstream.
+// is left of the log, and has the clusters upstream noted with the next state.
 func (d *driver) settlePairs(cluster string, upstreams []string) error {
-	note := func(r *mirrormsg.PartitionState) { r.UpstreamClusterIDs = upstreams }
+	d.upstreams = upstreams
 	for other := range d.pairs {
 		if other == cluster {
 			continue
 		}
-		if err := d.writeWith(mirrorstate.Preparing, note, nil, &other); err != nil {
+		if err := d.writeWith(mirrorstate.Preparing, nil, nil, &other); err != nil {
 			return err
 		}
 	}
 	if l, changed := d.loweredPair(cluster); changed {
-		return d.writeWith(mirrorstate.Preparing, note, &l, nil)
+		return d.writeWith(mirrorstate.Preparing, nil, &l, nil)
 	}
-	return d.write(mirrorstate.Preparing, note)
+	return nil
 }

@@ -189,9 +189,6 @@ func (u *upstream) refreshTopics(ctx context.Context, img *meta.Image, active []
 					errs = append(errs, fmt.Errorf("adding partitions to %s: %w", t.Name, err))
 				}
 			}
-			for _, d := range u.m.driversOfTopic(local.ID) {
-				d.post(func(b *mailbox) { b.refreshed = true })
-			}
 		}
 	}
 	return errors.Join(errs...)

@@ -117,3 +117,35 @@ func (u *upstream) upstreams(ctx context.Context, topic string, id [16]byte) ([]
 func stoppedThere(t mirrormsg.DescribeMirrorsResponseMirrorTopic) bool {
 	return !slices.ContainsFunc(t.Partitions, func(p mirrormsg.DescribeMirrorsResponseMirrorTopicPartition) bool { return p.State != "STOPPED" })
 }
+
+// publishedCut is the lowest cut that the source publishes for a partition which it mirrors itself, among those made
+// at epochs above the latest one here; -1 for none. Older ones were made before the copy had what it has.
+func (u *upstream) publishedCut(ctx context.Context, topic string, id [16]byte, index, latest int32) (int64, error) {
+	resp, ok, err := u.askMirrors(ctx, &u.statesAnswer, "")
+	if err != nil {
+		return -1, u.mirrorsError(ctx, err)
+	}
+	if !ok {
+		return -1, nil
+	}
+	return lowestCut(resp, topic, id, index, latest), nil
+}
+
+func lowestCut(resp *mirrormsg.DescribeMirrorsResponse, topic string, id [16]byte, index, latest int32) int64 {
+	lowest := int64(-1)
+	for _, m := range resp.Mirrors {
+		for _, t := range m.Topics {
+			if t.TopicID != id || t.TopicName != topic {
+				continue
+			}
+			for _, p := range t.Partitions {
+				for _, c := range p.Cuts {
+					if p.PartitionIndex == index && c.LeaderEpoch > latest && (lowest < 0 || c.Offset < lowest) {
+						lowest = c.Offset
+					}
+				}
+			}
+		}
+	}
+	return lowest
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -257,18 +258,31 @@ func (u *upstream) describeNow(ctx context.Context, names []string) ([]source.To
 		return nil, err
 	}
 	now := time.Now()
+	var changed []source.Topic
 	u.mu.Lock()
 	for _, t := range topics {
+		if t.Err != nil || !sameTopic(u.topics[t.Name].topic, t) {
+			changed = append(changed, t)
+		}
 		u.topics[t.Name] = described{t, now}
 		if t.Err == nil {
 			delete(u.missing, t.Name)
 		}
 	}
 	u.mu.Unlock()
+	u.m.refreshed(u.name, changed)
 	if u.noted(nil) {
 		u.kick()
 	}
 	return topics, nil
+}
+
+// sameTopic says whether two descriptions agree in all that a partition here depends on.
+func sameTopic(a, b source.Topic) bool {
+	return a.ID == b.ID && a.Err == nil && b.Err == nil &&
+		slices.EqualFunc(a.Partitions, b.Partitions, func(p, q source.Partition) bool {
+			return p.Index == q.Index && p.Leader == q.Leader && p.LeaderEpoch == q.LeaderEpoch
+		})
 }
 
 // checkTopic says what is wrong with a topic's description, if anything.
