@@ -241,7 +241,11 @@ func (m *Manager) Run(ctx context.Context) {
 			continue
 		case <-tick.C:
 		}
-		m.flushOld(m.all())
+		logs := m.all()
+		m.flushOld(logs)
+		for _, l := range logs {
+			l.startWriteBack()
+		}
 		m.RemoveDue()
 		sinceHW += time.Second
 		sinceOffsets += time.Second

@@ -181,6 +181,35 @@ func syncPath(fsys vfs.FS, name string) error {
 	return err
 }
 
+// writeBackStep is how much must have gathered before write-back is started.
+const writeBackStep = 4 << 20
+
+// startWriteBack lets the kernel begin to write what was appended to the active segment, so
+// that a flush, at a roll or at a failover, finds little to do. It does not wait.
+func (l *Log) startWriteBack() {
+	l.mu.Lock()
+	if l.usable() != nil {
+		l.mu.Unlock()
+		return
+	}
+	s := l.active()
+	from := max(s.wroteBack, s.flushed)
+	n := s.size - from
+	w, ok := s.file.(vfs.WriteBacker)
+	if !ok || n < writeBackStep {
+		l.mu.Unlock()
+		return
+	}
+	s.wroteBack = s.size
+	s.retain()
+	l.mu.Unlock()
+	defer s.release()
+	if err := w.WriteBack(from, n); err != nil {
+		// A hint that was not taken; whether the disk works is for the next sync to find out.
+		l.logger.Debug("write-back not started", "topic", l.tp.topic, "partition", l.tp.partition, "err", err)
+	}
+}
+
 // persist writes index entries that only memory has, without syncing.
 func (l *Log) persist() {
 	l.mu.Lock()

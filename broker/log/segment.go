@@ -44,6 +44,7 @@ type segment struct {
 	firstTs    int64 // max timestamp of the first batch, -1: empty
 	sinceIndex int64 // bytes since the last index entry
 	flushed    int64 // bytes known to be on disk
+	wroteBack  int64 // bytes whose way to the disk has begun
 
 	imu     sync.Mutex
 	idx     *index // nil: only on disk

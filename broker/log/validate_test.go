@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"testing"
@@ -23,26 +24,28 @@ func compressed(t testing.TB, b []byte, codec int) []byte {
 	t.Helper()
 	plain := batch.Batch(b).Records()
 	var out bytes.Buffer
+	var w io.WriteCloser
+	var err error
 	switch codec {
 	case batch.None:
-		out.Write(plain)
-	case batch.Gzip:
-		w := gzip.NewWriter(&out)
-		w.Write(plain)
-		w.Close()
+		return withRecords(b, plain, codec)
 	case batch.Snappy:
-		out.Write(snappy.Encode(nil, plain))
+		return withRecords(b, snappy.Encode(nil, plain), codec)
+	case batch.Gzip:
+		w = gzip.NewWriter(&out)
 	case batch.LZ4:
-		w := lz4.NewWriter(&out)
-		w.Write(plain)
-		w.Close()
+		w = lz4.NewWriter(&out)
 	case batch.Zstd:
-		w, err := zstd.NewWriter(&out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.Write(plain)
-		w.Close()
+		w, err = zstd.NewWriter(&out)
+	}
+	if err == nil {
+		_, err = w.Write(plain)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	return withRecords(b, out.Bytes(), codec)
 }

@@ -38,3 +38,9 @@ type File interface {
 	// OSFile returns the operating system's file, for sendfile, or nil.
 	OSFile() *os.File
 }
+
+// WriteBacker is implemented by files that can start writing a range to disk without
+// waiting for it. It promises nothing about durability; it keeps a later Sync short.
+type WriteBacker interface {
+	WriteBack(off, n int64) error
+}
