@@ -4,6 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"stet/broker/coord"
+	"stet/broker/meta"
+	"stet/broker/mirror/mirrorstate"
+	"stet/broker/mirrormsg"
+	"stet/zerocopy/batch"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,12 +18,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"pgregory.net/rapid"
-
-	"stet/broker/coord"
-	"stet/broker/meta"
-	"stet/broker/mirror/mirrorstate"
-	"stet/broker/mirrormsg"
-	"stet/zerocopy/batch"
 )
 
 var (
