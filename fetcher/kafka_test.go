@@ -42,8 +42,10 @@ func TestAgainstKafka(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range 3000 {
-			cl.Produce(ctx, &kgo.Record{Topic: topic, Partition: int32(i % 3), Key: []byte{byte(i)}, Value: bytes.Repeat([]byte{byte(i), 7}, 1+i%1900),
-				Headers: []kgo.RecordHeader{{Key: "h", Value: nil}}}, nil)
+			cl.Produce(ctx, &kgo.Record{
+				Topic: topic, Partition: int32(i % 3), Key: []byte{byte(i)}, Value: bytes.Repeat([]byte{byte(i), 7}, 1+i%1900),
+				Headers: []kgo.RecordHeader{{Key: "h", Value: nil}},
+			}, nil)
 		}
 		if err := cl.Flush(ctx); err != nil {
 			t.Fatal(err)

@@ -2,7 +2,6 @@ package fetcher
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,9 +14,6 @@ import (
 // idleTimeout is how long a loop without partitions keeps its connection: an epoch bump removes a
 // partition and adds it again within milliseconds.
 const idleTimeout = 30 * time.Second
-
-// errReconnect ends a connection on purpose.
-var errReconnect = errors.New("fetcher: reconnect")
 
 // loop fetches from one source broker over one connection. Its goroutine runs run; the other methods are
 // called by the Manager.
@@ -65,8 +61,10 @@ type forgotten struct {
 }
 
 func newLoop(m *Manager, mi *mirror, key loopKey, g *gate) *loop {
-	l := &loop{m: m, mirror: mi.name, key: key, gate: g, done: make(chan struct{}), wake: make(chan struct{}, 1), leader: mi.leader, config: mi.config,
-		partitions: map[ID]*partition{}, byID: map[[16]byte]*topic{}, byName: map[string]*topic{}, req: kmsg.NewFetchRequest()}
+	l := &loop{
+		m: m, mirror: mi.name, key: key, gate: g, done: make(chan struct{}), wake: make(chan struct{}, 1), leader: mi.leader, config: mi.config,
+		partitions: map[ID]*partition{}, byID: map[[16]byte]*topic{}, byName: map[string]*topic{}, req: kmsg.NewFetchRequest(),
+	}
 	l.ctx, l.cancel = context.WithCancel(m.ctx)
 	return l
 }
@@ -224,7 +222,7 @@ func (l *loop) run() {
 		l.connected.Store(true)
 		err = l.serve(ctx, conn)
 		l.connected.Store(false)
-		conn.Close()
+		_ = conn.Close() // whatever it says, it is not used again
 		if err != nil && ctx.Err() == nil {
 			l.m.o.Counters.BrokenConnections.Add(1)
 			l.failed(err, "connection to the source broker ended")

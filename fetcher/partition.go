@@ -38,8 +38,10 @@ type partition struct {
 }
 
 func newPartition(a Assignment) *partition {
-	return &partition{id: a.ID, broker: a.Broker, leaderEpoch: a.LeaderEpoch, sink: a.Sink, token: a.Token,
-		next: a.Sink.LogEndOffset(), epoch: a.Sink.LatestEpoch(), near: -1}
+	return &partition{
+		id: a.ID, broker: a.Broker, leaderEpoch: a.LeaderEpoch, sink: a.Sink, token: a.Token,
+		next: a.Sink.LogEndOffset(), epoch: a.Sink.LatestEpoch(), near: -1,
+	}
 }
 
 // again is the same assignment from its start, for another loop.

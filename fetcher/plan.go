@@ -105,8 +105,10 @@ func (l *loop) planPartition(p *partition, fp *frame.FetchPartition, now time.Ti
 		l.stop(p, e)
 		return
 	}
-	pl := plan{p: p, first: p.next, next: p.next,
-		obs: Observation{HighWatermark: fp.HighWatermark, LastStableOffset: fp.LastStableOffset, LogStartOffset: fp.LogStartOffset, At: now}}
+	pl := plan{
+		p: p, first: p.next, next: p.next,
+		obs: Observation{HighWatermark: fp.HighWatermark, LastStableOffset: fp.LastStableOffset, LogStartOffset: fp.LogStartOffset, At: now},
+	}
 	l.planRecords(&pl, fp.Records)
 	l.plans = append(l.plans, pl)
 	if pl.halts {
@@ -170,7 +172,7 @@ func checkOrder(b batch.Batch, next int64, first bool) error {
 	if err := b.CheckHeader(); err != nil {
 		return err
 	}
-	if b.BaseOffset() < next && !(first && b.NextOffset() > next) {
+	if b.BaseOffset() < next && (!first || b.NextOffset() <= next) {
 		return fmt.Errorf("%w: base offset %d is below the log end", batch.ErrCorrupt, b.BaseOffset())
 	}
 	return nil
@@ -187,15 +189,15 @@ func (l *loop) planError(p *partition, fp *frame.FetchPartition, now time.Time) 
 	e := p.event(EventRetry, l.mirror)
 	e.Offset = p.next
 	e.Err = fmt.Errorf("source broker %d: %w", l.key.broker, err)
-	switch err {
-	case kerr.OffsetOutOfRange:
+	switch fp.ErrorCode {
+	case kerr.OffsetOutOfRange.Code:
 		e.Kind = EventOutOfRange
-	case kerr.NotLeaderForPartition, kerr.FencedLeaderEpoch, kerr.UnknownLeaderEpoch, kerr.LeaderNotAvailable, kerr.ReplicaNotAvailable:
+	case kerr.NotLeaderForPartition.Code, kerr.FencedLeaderEpoch.Code, kerr.UnknownLeaderEpoch.Code, kerr.LeaderNotAvailable.Code, kerr.ReplicaNotAvailable.Code:
 		e.Kind = EventLeader
 		e.Leader, e.Epoch = fp.CurrentLeader.ID, fp.CurrentLeader.Epoch
-	case kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.InconsistentTopicID:
+	case kerr.UnknownTopicOrPartition.Code, kerr.UnknownTopicID.Code, kerr.InconsistentTopicID.Code:
 		e.Kind = EventTopic
-	case kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed:
+	case kerr.TopicAuthorizationFailed.Code, kerr.ClusterAuthorizationFailed.Code:
 		e.Kind = EventUnauthorized
 	default:
 		l.pause(p, now.Add(jitter(l.config.Backoff)))

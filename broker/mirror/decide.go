@@ -97,7 +97,7 @@ func decide(s situation) action {
 func decideStop(s situation) action {
 	switch s.state {
 	case mirrorstate.Stopped:
-		if s.intent.barrierEnd < 0 && !(s.logEnd < s.barrierEnd) {
+		if s.intent.barrierEnd < 0 && s.logEnd >= s.barrierEnd {
 			return action{kind: actReport}
 		}
 		return stopped(s)

@@ -56,8 +56,10 @@ func TestDecide(t *testing.T) {
 func TestDecideIsLegalAndEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := situation{
-			intent: intent{mode: rapid.SampledFrom([]meta.MirrorTopicState{meta.MirrorActive, meta.MirrorPaused, meta.MirrorStopping}).Draw(t, "mode"),
-				start: rapid.Int64Range(0, 2).Draw(t, "start"), barrierEnd: -1},
+			intent: intent{
+				mode:  rapid.SampledFrom([]meta.MirrorTopicState{meta.MirrorActive, meta.MirrorPaused, meta.MirrorStopping}).Draw(t, "mode"),
+				start: rapid.Int64Range(0, 2).Draw(t, "start"), barrierEnd: -1,
+			},
 			known: true, state: rapid.SampledFrom(mirrorstate.All[:]).Draw(t, "state"),
 			previous:    rapid.SampledFrom([]mirrorstate.State{mirrorstate.Preparing, mirrorstate.EpochFencing, mirrorstate.Mirroring, mirrorstate.ULERecovery}).Draw(t, "previous"),
 			startOffset: rapid.Int64Range(0, 2).Draw(t, "startOffset"), retryDue: true, barrierEnd: -1,

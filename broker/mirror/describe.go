@@ -224,10 +224,12 @@ func (m *Manager) partitionStatus(d *driver, now time.Time) PartitionStatus {
 	v, _ := d.look()
 	end := d.part.LogEndOffset()
 	seen := d.lag.now(end, now)
-	s := PartitionStatus{Mirror: v.mirror, Topic: d.topic, Partition: d.index, State: v.state, SourceOffset: seen.sourceEnd, DestinationOffset: end,
+	s := PartitionStatus{
+		Mirror: v.mirror, Topic: d.topic, Partition: d.index, State: v.state, SourceOffset: seen.sourceEnd, DestinationOffset: end,
 		Lag: seen.records, LagTime: seen.time, RetryAttempt: v.attempt, Error: v.errText, Throttled: d.stats.throttled.Load(),
 		InBytes: d.stats.inBytes.Load(), InBatches: d.stats.inBatches.Load(), Retries: d.stats.retries.Load(), GapRecords: d.stats.gapRecords.Load(),
-		CutRecords: d.stats.cutRecords.Load(), EpochBumps: d.stats.epochBumps.Load()}
+		CutRecords: d.stats.cutRecords.Load(), EpochBumps: d.stats.epochBumps.Load(),
+	}
 	s.LagAge = sinceOrNever(now, m.covered(d, seen))
 	if st, ok := m.fetchStatus(d); ok && st.Err != nil && s.Error == "" {
 		s.Error = st.Err.Error()

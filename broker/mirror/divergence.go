@@ -25,7 +25,7 @@ func (d *driver) diverged(ctx context.Context, a epochAnswer) error {
 	if err != nil {
 		return err
 	}
-	if !(published >= 0 && published <= cut) && !d.m.o.SupportsULE(d.topic) {
+	if followed := published >= 0 && published <= cut; !followed && !d.m.o.SupportsULE(d.topic) {
 		return operator(fmt.Errorf("the source's log is not the one that was copied: it ends epoch %d at offset %d, the copy is at %d (an unclean leader election, or a restored backup?); mirror.support.unclean.leader.election is off, so offsets %d to %d are kept and nothing is copied", a.epoch, a.end, end, cut, end))
 	}
 	return d.follow(cut, end)

@@ -116,8 +116,10 @@ type partitionStats struct {
 }
 
 func newDriver(m *Manager, t *meta.Topic, index int32, part Partition) *driver {
-	d := &driver{m: m, topic: t.Name, id: t.ID, index: index, incarnation: t.Incarnation, part: part, lag: newLag(), changed: make(chan struct{}),
-		log: m.o.Logger.With("topic", t.Name, "partition", index), view: view{state: mirrorstate.Unknown, pair: noPair}, fetching: fetching{minEpoch: -1, seen: -1}}
+	d := &driver{
+		m: m, topic: t.Name, id: t.ID, index: index, incarnation: t.Incarnation, part: part, lag: newLag(), changed: make(chan struct{}),
+		log: m.o.Logger.With("topic", t.Name, "partition", index), view: view{state: mirrorstate.Unknown, pair: noPair}, fetching: fetching{minEpoch: -1, seen: -1},
+	}
 	d.ctx, d.cancel = context.WithCancel(m.ctx)
 	return d
 }
@@ -225,8 +227,10 @@ func (d *driver) refreshIntent() bool {
 }
 
 func (d *driver) situation() situation {
-	s := situation{intent: d.in, known: d.known, state: mirrorstate.Unknown, previous: mirrorstate.Unknown, startOffset: -1, retryDue: d.retryDue, ran: d.ran,
-		events: d.events.news(), barrierEnd: d.in.barrierEnd, logEnd: d.part.LogEndOffset(), open: d.isOpen()}
+	s := situation{
+		intent: d.in, known: d.known, state: mirrorstate.Unknown, previous: mirrorstate.Unknown, startOffset: -1, retryDue: d.retryDue, ran: d.ran,
+		events: d.events.news(), barrierEnd: d.in.barrierEnd, logEnd: d.part.LogEndOffset(), open: d.isOpen(),
+	}
 	if d.known && d.rec != nil {
 		s.state, s.previous, s.startOffset = mirrorstate.State(d.rec.State), mirrorstate.State(d.rec.PreviousState), d.rec.StartOffset
 		if s.barrierEnd < 0 && s.state == mirrorstate.Stopped {

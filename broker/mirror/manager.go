@@ -49,12 +49,16 @@ type touched struct {
 // New returns a manager. Its goroutine starts at once; nothing happens before the first Apply.
 func New(o Options) *Manager {
 	o.complete()
-	m := &Manager{o: o, done: make(chan struct{}), wake: make(chan struct{}, 1), drivers: map[partitionKey]*driver{}, routes: map[uint64]*driver{},
-		upstreams: map[string]*upstream{}, added: make(chan struct{}), syncFails: map[string]int64{}}
+	m := &Manager{
+		o: o, done: make(chan struct{}), wake: make(chan struct{}, 1), drivers: map[partitionKey]*driver{}, routes: map[uint64]*driver{},
+		upstreams: map[string]*upstream{}, added: make(chan struct{}), syncFails: map[string]int64{},
+	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.sizedTo = max(o.Settings().Fetchers, 1)
-	m.fetchers = fetcher.NewManager(fetcher.Options{Events: (*fetchEvents)(m), Counters: o.Counters, Logger: o.Logger, Fetchers: m.sizedTo, OnResponse: o.OnFetch,
-		MaxResponse: int32(min(o.Pool.Budget()/4, 64<<20))})
+	m.fetchers = fetcher.NewManager(fetcher.Options{
+		Events: (*fetchEvents)(m), Counters: o.Counters, Logger: o.Logger, Fetchers: m.sizedTo, OnResponse: o.OnFetch,
+		MaxResponse: int32(min(o.Pool.Budget()/4, 64<<20)),
+	})
 	go m.run()
 	return m
 }

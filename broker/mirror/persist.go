@@ -110,7 +110,7 @@ func (d *driver) transition(to mirrorstate.State) error {
 			}
 			d.stats.retries.Add(1)
 		}
-		if to == mirrorstate.Stopping && !(from == mirrorstate.Failed && mirrorstate.State(r.PreviousState) == mirrorstate.Stopping) {
+		if again := from == mirrorstate.Failed && mirrorstate.State(r.PreviousState) == mirrorstate.Stopping; to == mirrorstate.Stopping && !again {
 			r.StopID = mirrormsg.RandomUUID() // a stop that failed is the same stop when it is tried again
 		}
 		if from == mirrorstate.Preparing && to == mirrorstate.Mirroring {

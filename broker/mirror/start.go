@@ -166,8 +166,8 @@ func (u *upstream) resolve(ctx context.Context, req *mirrormsg.StartMirrorTopics
 		}
 	}
 	if len(include) > 0 {
-		config := filter{}
-		if config, err = parseFilter(u.setting("mirror.topics.exclude")); err != nil {
+		config, err := parseFilter(u.setting("mirror.topics.exclude"))
+		if err != nil {
 			return nil, nil, mirrormsg.Errorf(kerr.InvalidConfig, "mirror.topics.exclude: %v", err)
 		}
 		for _, name := range sortedKeys(all) {

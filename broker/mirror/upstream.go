@@ -73,12 +73,16 @@ type missing struct {
 }
 
 // sourceKeys are the settings whose change needs new connections.
-var sourceKeys = []string{"bootstrap.servers", "security.protocol", "request.timeout.ms", "connections.max.idle.ms", "socket.connection.setup.timeout.ms",
-	"socket.connection.setup.timeout.max.ms", "socket.receive.buffer.bytes", "socket.send.buffer.bytes"}
+var sourceKeys = []string{
+	"bootstrap.servers", "security.protocol", "request.timeout.ms", "connections.max.idle.ms", "socket.connection.setup.timeout.ms",
+	"socket.connection.setup.timeout.max.ms", "socket.receive.buffer.bytes", "socket.send.buffer.bytes",
+}
 
 func newUpstream(m *Manager, mi *meta.Mirror, config map[string]string) *upstream {
-	u := &upstream{m: m, name: mi.Name, id: mi.ID, log: m.o.Logger.With("mirror", mi.Name), done: make(chan struct{}), kicked: make(chan struct{}, 1),
-		topics: map[string]described{}, missing: map[string]missing{}, waiting: map[*driver]int32{}, down: map[int32]*time.Timer{}}
+	u := &upstream{
+		m: m, name: mi.Name, id: mi.ID, log: m.o.Logger.With("mirror", mi.Name), done: make(chan struct{}), kicked: make(chan struct{}, 1),
+		topics: map[string]described{}, missing: map[string]missing{}, waiting: map[*driver]int32{}, down: map[int32]*time.Timer{},
+	}
 	u.ctx, u.cancel = context.WithCancel(m.ctx)
 	u.describing = describer{ctx: u.ctx, ask: u.describeNow}
 	u.configure(config)
@@ -122,8 +126,10 @@ func fetchConfig(config map[string]string) fetcher.Config {
 		n, _ := strconv.ParseInt(configs.MirrorValue(config, key), 10, 64) // checked when it was set
 		return n
 	}
-	return fetcher.Config{MaxWait: time.Duration(num("fetch.wait.max.ms")) * time.Millisecond, MinBytes: int32(num("fetch.min.bytes")),
-		MaxBytes: int32(num("fetch.response.max.bytes")), PartitionMaxBytes: int32(num("fetch.max.bytes")), Backoff: time.Duration(num("fetch.backoff.ms")) * time.Millisecond}
+	return fetcher.Config{
+		MaxWait: time.Duration(num("fetch.wait.max.ms")) * time.Millisecond, MinBytes: int32(num("fetch.min.bytes")),
+		MaxBytes: int32(num("fetch.response.max.bytes")), PartitionMaxBytes: int32(num("fetch.max.bytes")), Backoff: time.Duration(num("fetch.backoff.ms")) * time.Millisecond,
+	}
 }
 
 func (u *upstream) close() {

@@ -47,8 +47,10 @@ type world struct {
 }
 
 func newWorld(t *testing.T, sourceBrokers int) *world {
-	w := &world{t: t, source: scripted.NewCluster(t, sourceBrokers), img: meta.Empty(), logs: map[string]*fakeLog{}, states: map[string]*mirrormsg.PartitionState{},
-		pairs: map[string]map[string]mirrormsg.LastMirrorEpochs{}}
+	w := &world{
+		t: t, source: scripted.NewCluster(t, sourceBrokers), img: meta.Empty(), logs: map[string]*fakeLog{}, states: map[string]*mirrormsg.PartitionState{},
+		pairs: map[string]map[string]mirrormsg.LastMirrorEpochs{},
+	}
 	w.settings = mirror.DefaultSettings()
 	w.settings.RefreshInterval, w.settings.RetryInitial = 100*time.Millisecond, 5*time.Millisecond
 	w.ctl = controller.New(w, controller.Env{BrokerID: 1, StaticConfig: map[string]string{"default.replication.factor": "1"}})
@@ -73,8 +75,10 @@ func (w *world) start() {
 	if os.Getenv("STET_TEST_LOG") != "" {
 		logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	m := mirror.New(mirror.Options{Node: 1, Logger: logger, Image: w.image, Partitions: w, Controller: controllerOf{w.ctl}, Coordinator: w, Groups: w,
-		Settings: func() mirror.Settings { return w.settings }, SupportsULE: func(string) bool { return w.ule }, StopStep: w.stopStep})
+	m := mirror.New(mirror.Options{
+		Node: 1, Logger: logger, Image: w.image, Partitions: w, Controller: controllerOf{w.ctl}, Coordinator: w, Groups: w,
+		Settings: func() mirror.Settings { return w.settings }, SupportsULE: func(string) bool { return w.ule }, StopStep: w.stopStep,
+	})
 	w.mu.Lock()
 	w.m = m
 	img := w.img

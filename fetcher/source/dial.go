@@ -51,8 +51,10 @@ func (o *Options) dial(ctx context.Context, addr, clientID string, pool *zerocop
 	if err != nil {
 		return nil, fmt.Errorf("cannot connect to %s: %w", addr, plainError(err))
 	}
-	l := &link{conn: conn, addr: addr, rtt: time.Since(start), formatter: kmsg.NewRequestFormatter(kmsg.FormatterClientID(clientID)),
-		reader: frame.Reader{R: conn, Pool: pool, Limit: limit, Eager: eager}}
+	l := &link{
+		conn: conn, addr: addr, rtt: time.Since(start), formatter: kmsg.NewRequestFormatter(kmsg.FormatterClientID(clientID)),
+		reader: frame.Reader{R: conn, Pool: pool, Limit: limit, Eager: eager},
+	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		if o.SendBuffer > 0 {
 			_ = tcp.SetWriteBuffer(o.SendBuffer) // a wish; the system's default serves as well

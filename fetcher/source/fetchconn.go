@@ -21,7 +21,6 @@ type fetchConn struct {
 	l       *link
 	version int16
 	timeout time.Duration
-	sentAt  time.Time
 	wait    time.Duration // that the last request allowed the broker
 	flex    bool
 }

@@ -62,7 +62,7 @@ func TestAgainstKfake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	req := kmsg.NewPtrFetchRequest()
 	req.SetVersion(min(conn.FetchVersion(), 17))
 	req.ReplicaID, req.MaxWaitMillis, req.MaxBytes, req.SessionEpoch = -1, 100, 1<<20, -1

@@ -61,11 +61,13 @@ type Log struct {
 // NewCluster starts brokers 1..n. It ends with the test.
 func NewCluster(t testing.TB, n int) *Cluster {
 	t.Helper()
-	c := &Cluster{ID: fmt.Sprintf("source-%x", sha256.Sum256([]byte(t.Name())))[:22], changed: make(chan struct{}), topics: map[string]*Topic{},
+	c := &Cluster{
+		ID: fmt.Sprintf("source-%x", sha256.Sum256([]byte(t.Name())))[:22], changed: make(chan struct{}), topics: map[string]*Topic{},
 		Versions: map[int16]int16{
 			int16(kmsg.Fetch): 17, int16(kmsg.ListOffsets): 8, int16(kmsg.Metadata): 12, int16(kmsg.ApiVersions): 3,
 			int16(kmsg.OffsetForLeaderEpoch): 4, int16(kmsg.DescribeConfigs): 4,
-		}}
+		},
+	}
 	for i := range n {
 		b := &Broker{ID: int32(i + 1), c: c, conns: map[net.Conn]bool{}}
 		c.brokers = append(c.brokers, b)
@@ -172,8 +174,10 @@ func (c *Cluster) Produce(t *Topic, partition int32, n, size int) []byte {
 			}
 			kvs[i].Value = v
 		}
-		b = batch.Build(nil, batch.Header{BaseOffset: l.End(), PartitionLeaderEpoch: l.Epoch, Timestamp: 1_700_000_000_000 + l.End(),
-			ProducerID: -1, ProducerEpoch: -1, BaseSequence: -1}, kvs...)
+		b = batch.Build(nil, batch.Header{
+			BaseOffset: l.End(), PartitionLeaderEpoch: l.Epoch, Timestamp: 1_700_000_000_000 + l.End(),
+			ProducerID: -1, ProducerEpoch: -1, BaseSequence: -1,
+		}, kvs...)
 		l.Batches = append(l.Batches, b)
 	})
 	return b

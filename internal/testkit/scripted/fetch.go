@@ -1,6 +1,7 @@
 package scripted
 
 import (
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -147,7 +148,7 @@ func (b *Broker) fill(r *kmsg.FetchRequest, resp *kmsg.FetchResponse, s *fetchSe
 	}
 	done := urgent || bytes > 0 && bytes >= int(r.MinBytes) || r.MaxWaitMillis == 0
 	if done || b.c.closed {
-		s.parts = append(rest, served...)
+		s.parts = slices.Concat(rest, served)
 	}
 	for _, t := range resp.Topics {
 		for _, p := range t.Partitions {
