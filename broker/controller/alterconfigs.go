@@ -6,14 +6,15 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"stet/broker/meta"
-	"stet/broker/meta/configs"
-	"stet/broker/mirrormsg"
 	"strconv"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"stet/broker/meta"
+	"stet/broker/meta/configs"
+	"stet/broker/mirrormsg"
 )
 
 // IncrementalAlterConfigs changes configs of topics, brokers, mirrors and groups

@@ -3,10 +3,11 @@ package controller
 import (
 	"context"
 	"slices"
-	"stet/broker/meta"
-	"stet/broker/mirrormsg"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"stet/broker/meta"
+	"stet/broker/mirrormsg"
 )
 
 // RegisterBroker writes a broker's registration. A new incarnation (a restart)

@@ -2,10 +2,11 @@ package controller
 
 import (
 	"context"
-	"stet/broker/meta"
-	"stet/broker/mirrormsg"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"stet/broker/meta"
+	"stet/broker/mirrormsg"
 )
 
 // BumpLeaderEpochs raises leader epochs and keeps BarrierEnd and AlignedMirrorId

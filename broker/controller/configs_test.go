@@ -1,12 +1,13 @@
 package controller
 
 import (
-	"stet/broker/meta"
-	"stet/broker/mirrormsg"
 	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"stet/broker/meta"
+	"stet/broker/mirrormsg"
 )
 
 type alterOp struct {

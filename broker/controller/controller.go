@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
+
 	"stet/broker/meta"
 	"stet/broker/mirrormsg"
 	"stet/broker/quorum"
-	"sync"
 )
 
 // Quorum is what the controller needs of broker/quorum.

@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"stet/broker/meta"
-	"stet/broker/mirrormsg"
-	"stet/broker/quorum"
 	"sync"
 	"testing"
 	"testing/synctest"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"stet/broker/meta"
+	"stet/broker/mirrormsg"
+	"stet/broker/quorum"
 )
 
 // fakeQuorum commits in memory; hook, if set, runs before each commit.

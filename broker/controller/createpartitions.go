@@ -2,11 +2,12 @@ package controller
 
 import (
 	"context"
-	"stet/broker/meta"
-	"stet/broker/mirrormsg"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"stet/broker/meta"
+	"stet/broker/mirrormsg"
 )
 
 // CreatePartitions adds partitions to topics. On a mirror topic that is not

@@ -4,13 +4,14 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"stet/broker/meta"
-	"stet/broker/meta/configs"
-	"stet/broker/mirrormsg"
 	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"stet/broker/meta"
+	"stet/broker/meta/configs"
+	"stet/broker/mirrormsg"
 )
 
 // CreateOpts are rights that no client has.

@@ -2,12 +2,13 @@ package controller
 
 import (
 	"context"
-	"stet/broker/meta"
-	"stet/broker/meta/configs"
-	"stet/broker/mirrormsg"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"stet/broker/meta"
+	"stet/broker/meta/configs"
+	"stet/broker/mirrormsg"
 )
 
 // DeleteTopics deletes topics by name and, from version 6 on, by id.

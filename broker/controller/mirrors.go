@@ -3,11 +3,12 @@ package controller
 import (
 	"cmp"
 	"context"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
 	"stet/broker/meta"
 	"stet/broker/meta/configs"
 	"stet/broker/mirrormsg"
-
-	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // CreateMirror creates a mirror with a random id.

@@ -2,12 +2,13 @@ package controller
 
 import (
 	"fmt"
-	"stet/broker/meta"
-	"stet/broker/mirrormsg"
 	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"stet/broker/meta"
+	"stet/broker/mirrormsg"
 )
 
 var (

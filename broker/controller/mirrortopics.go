@@ -5,12 +5,13 @@ import (
 	"errors"
 	"regexp"
 	"slices"
-	"stet/broker/meta"
-	"stet/broker/meta/configs"
-	"stet/broker/mirrormsg"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"stet/broker/meta"
+	"stet/broker/meta/configs"
+	"stet/broker/mirrormsg"
 )
 
 // topicRef is a topic of a stop, pause or resume request.

@@ -3,10 +3,11 @@ package controller
 import (
 	"fmt"
 	"slices"
-	"stet/broker/meta"
-	"stet/broker/mirrormsg"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"stet/broker/meta"
+	"stet/broker/mirrormsg"
 )
 
 // place chooses replicas for partitions first..first+count-1 of a topic: the

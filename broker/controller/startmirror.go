@@ -4,11 +4,12 @@ import (
 	"context"
 	"maps"
 	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
 	"stet/broker/meta"
 	"stet/broker/meta/configs"
 	"stet/broker/mirrormsg"
-
-	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // StartMirrorTopics creates and joins topics to a mirror, in one metadata change.

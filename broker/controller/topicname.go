@@ -1,11 +1,12 @@
 package controller
 
 import (
-	"stet/broker/meta"
-	"stet/broker/mirrormsg"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"stet/broker/meta"
+	"stet/broker/mirrormsg"
 )
 
 // CheckTopicName applies Kafka's rule for topic names. The error wraps INVALID_TOPIC_EXCEPTION.

@@ -3,13 +3,14 @@ package controller
 import (
 	"errors"
 	"fmt"
-	"stet/broker/meta"
-	"stet/broker/mirrormsg"
 	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"stet/broker/meta"
+	"stet/broker/mirrormsg"
 )
 
 // newImage has brokers 1..n alive.

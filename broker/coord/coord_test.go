@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"stet/zerocopy/batch"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"stet/zerocopy/batch"
 )
 
 // kv is a map that is kept in the log; parked answers wait for a key.

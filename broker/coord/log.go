@@ -4,10 +4,11 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"stet/zerocopy/batch"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"stet/zerocopy/batch"
 )
 
 // Log is the partition of a shard, led here. Errors that wrap a *kerr.Error are

@@ -2,8 +2,9 @@ package coord
 
 import (
 	"context"
-	"stet/zerocopy/batch"
 	"sync"
+
+	"stet/zerocopy/batch"
 )
 
 // MemLog is a Log in memory, for the tests of coordinators. The high watermark follows the log end unless it

@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"stet/internal/clock"
-	"stet/zerocopy/batch"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"stet/internal/clock"
+	"stet/zerocopy/batch"
 )
 
 // Machine is the state of a shard. All its methods, and the operations on it,

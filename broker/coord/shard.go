@@ -3,11 +3,12 @@ package coord
 import (
 	"errors"
 	"fmt"
-	"stet/zerocopy/batch"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"stet/zerocopy/batch"
 )
 
 // ErrTooLarge says that the records of one operation are larger than a batch may be.

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"stet/broker/coord"
-	"stet/zerocopy/batch"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"stet/broker/coord"
+	"stet/zerocopy/batch"
 )
 
 // onShards runs an operation on every shard that is led here.

@@ -4,15 +4,16 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"stet/broker/coord"
 	"stet/broker/meta"
 	"stet/broker/mirrormsg"
 	"stet/internal/clock"
 	"stet/zerocopy/batch"
-	"time"
-
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // OffsetsTopic is the internal topic of the group coordinator.

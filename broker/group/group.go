@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"maps"
 	"slices"
-	"stet/broker/coord"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"stet/broker/coord"
 )
 
 type state int8

@@ -3,14 +3,15 @@ package group
 import (
 	"context"
 	"fmt"
-	"stet/broker/coord"
-	"stet/broker/meta"
-	"stet/broker/mirrormsg"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"stet/broker/coord"
+	"stet/broker/meta"
+	"stet/broker/mirrormsg"
 )
 
 var (

@@ -3,11 +3,12 @@ package group
 import (
 	"crypto/rand"
 	"fmt"
-	"stet/broker/coord"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"stet/broker/coord"
 )
 
 type parkedJoin = *coord.Parked[*kmsg.JoinGroupResponse]

@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"stet/broker/coord"
-	"stet/zerocopy/batch"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"stet/broker/coord"
+	"stet/zerocopy/batch"
 )
 
 // machine is the state of one partition of __consumer_offsets.

@@ -1,10 +1,10 @@
 package group
 
 import (
-	"stet/broker/coord"
-
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"stet/broker/coord"
 )
 
 // sync is the SyncGroup request: the leader brings the assignment, the others

@@ -3,13 +3,14 @@ package group
 import (
 	"context"
 	"fmt"
-	"stet/broker/mirrormsg"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"stet/broker/mirrormsg"
 )
 
 func TestFirstRebalanceWaitsForMembers(t *testing.T) {

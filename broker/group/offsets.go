@@ -4,12 +4,13 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"stet/broker/meta"
-	"stet/broker/mirrormsg"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"stet/broker/meta"
+	"stet/broker/mirrormsg"
 )
 
 type topicPartition struct {

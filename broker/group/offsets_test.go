@@ -3,14 +3,15 @@ package group
 import (
 	"context"
 	"fmt"
-	"stet/broker/meta"
-	"stet/broker/mirrormsg"
-	"stet/zerocopy/batch"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"stet/broker/meta"
+	"stet/broker/mirrormsg"
+	"stet/zerocopy/batch"
 )
 
 func TestCommitBySimpleConsumer(t *testing.T) {

@@ -5,11 +5,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"stet/broker/meta"
 	"sync"
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
+
+	"stet/broker/meta"
 )
 
 // A proposal on disk: format version, base offset, records.

@@ -9,10 +9,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
-	"stet/broker/meta"
 	"strings"
 	"sync"
 	"testing"
+
+	"stet/broker/meta"
 )
 
 const childEnv = "STET_QUORUM_CHILD"

@@ -5,15 +5,16 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
 	"stet/broker/coord"
 	"stet/broker/meta"
 	"stet/broker/mirrormsg"
 	"stet/internal/clock"
 	"stet/zerocopy/batch"
-	"sync"
-	"time"
-
-	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // Options of New.

@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"maps"
 	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
 	"stet/broker/coord"
 	"stet/broker/meta"
 	"stet/broker/mirror/mirrorstate"
 	"stet/broker/mirrormsg"
 	"stet/zerocopy/batch"
-
-	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // kept is how many cuts and events a state keeps (SPEC section 10).

@@ -4,11 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"stet/broker/coord"
-	"stet/broker/meta"
-	"stet/broker/mirror/mirrorstate"
-	"stet/broker/mirrormsg"
-	"stet/zerocopy/batch"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +13,12 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"pgregory.net/rapid"
+
+	"stet/broker/coord"
+	"stet/broker/meta"
+	"stet/broker/mirror/mirrorstate"
+	"stet/broker/mirrormsg"
+	"stet/zerocopy/batch"
 )
 
 var (
