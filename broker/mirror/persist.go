@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -130,7 +131,11 @@ func (d *driver) transition(to mirrorstate.State) error {
 	if to != mirrorstate.Stopped {
 		d.setGate(Gate{Kind: GateReadOnly, Mirror: d.in.mirror})
 	}
-	d.log.Info("mirror partition", "mirror", d.in.mirror, "from", from.String(), "state", to.String(), "offset", d.part.LogEndOffset())
+	level := slog.LevelDebug // of the states on the way
+	if to == mirrorstate.Mirroring || to == mirrorstate.Paused {
+		level = slog.LevelInfo
+	}
+	d.log.Log(d.ctx, level, "mirror partition", "mirror", d.in.mirror, "from", from.String(), "state", to.String(), "offset", d.part.LogEndOffset())
 	return nil
 }
 
