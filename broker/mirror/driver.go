@@ -34,6 +34,7 @@ type driver struct {
 	mu        sync.Mutex
 	closed    bool
 	running   bool
+	lost      bool // found itself not to be the leader: to be replaced even if it is by now
 	mail      mailbox
 	last      intent             // as last posted
 	interrupt context.CancelFunc // of the present step
@@ -216,7 +217,7 @@ func (d *driver) refreshIntent() bool {
 	if t == nil || t.Incarnation != d.incarnation || int(d.index) >= len(t.Partitions) || t.Partitions[d.index].Leader != d.m.o.Node {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.running = false
+		d.running, d.lost = false, true
 		return false
 	}
 	d.in = intentOf(img, t, d.index)

@@ -253,7 +253,7 @@ func (m *Manager) followTopic(name string) {
 		d := m.drivers[k]
 		m.mu.Unlock()
 		wanted := p.Leader == m.o.Node && in.concerns()
-		if d != nil && (!wanted || d.incarnation != t.Incarnation) {
+		if d != nil && (!wanted || d.incarnation != t.Incarnation || d.isLost()) {
 			m.drop(k)
 			d = nil
 		}
@@ -355,6 +355,12 @@ func (m *Manager) selectDrivers(want func(*driver) bool) []*driver {
 		}
 	}
 	return out
+}
+
+func (d *driver) isLost() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lost
 }
 
 func (d *driver) posted() intent {

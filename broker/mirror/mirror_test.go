@@ -748,3 +748,34 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("a stop that waited in vain left %v", state)
 	}
 }
+
+func TestChangedConfig(t *testing.T) {
+	w := newWorld(t, 1)
+	tp := w.source.CreateTopic("t", 1)
+	w.createMirror()
+	w.startTopics("t")
+	w.source.Produce(tp, 0, 5, 10)
+	w.untilEqual(tp, 0)
+	before := w.counters.Connects.Load()
+	w.alter("mirror.topics.include", "none.*", "fetch.max.bytes", "2000000")
+	w.source.Produce(tp, 0, 5, 10)
+	w.untilEqual(tp, 0)
+	if n := w.counters.Connects.Load(); n != before {
+		t.Errorf("a change of a filter made %d new connections", n-before)
+	}
+	w.alter("request.timeout.ms", "4000")
+	w.eventually("a new connection", func() error {
+		if w.counters.Connects.Load() == before {
+			return errors.New("none")
+		}
+		return nil
+	})
+	w.source.Produce(tp, 0, 5, 10)
+	w.untilEqual(tp, 0)
+	if s := w.untilState("t", 0, "MIRRORING"); s.RetryAttempt != 0 {
+		t.Errorf("%+v", s)
+	}
+	// New topics that match the list are started by themselves.
+	w.source.CreateTopic("none.1", 1)
+	w.untilState("none.1", 0, "MIRRORING")
+}

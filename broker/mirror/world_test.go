@@ -20,6 +20,7 @@ import (
 	"stet/broker/mirror"
 	"stet/broker/mirrormsg"
 	"stet/broker/quorum"
+	"stet/fetcher"
 	"stet/internal/testkit/scripted"
 	"stet/zerocopy/batch"
 )
@@ -43,6 +44,7 @@ type world struct {
 	step   func(topic string, partition int32, s mirror.BarrierStep) error
 
 	settings mirror.Settings
+	counters fetcher.Counters
 	m        *mirror.Manager
 }
 
@@ -76,7 +78,7 @@ func (w *world) start() {
 		logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	m := mirror.New(mirror.Options{
-		Node: 1, Logger: logger, Image: w.image, Partitions: w, Controller: controllerOf{w.ctl}, Coordinator: w, Groups: w,
+		Node: 1, Logger: logger, Image: w.image, Partitions: w, Controller: controllerOf{w.ctl}, Coordinator: w, Groups: w, Counters: &w.counters,
 		Settings: func() mirror.Settings { return w.settings }, SupportsULE: func(string) bool { return w.ule }, StopStep: w.stopStep,
 	})
 	w.mu.Lock()
@@ -428,4 +430,23 @@ func (w *world) stored(topic string, partition int32) (mirrormsg.PartitionState,
 func (w *world) tx(t *scripted.Topic, producer int64) {
 	l := t.Logs[0]
 	w.source.Append(t, 0, batch.Build(nil, batch.Header{BaseOffset: l.End(), PartitionLeaderEpoch: l.Epoch, Attributes: batch.AttrTransactional, ProducerID: producer}, batch.KV{Value: []byte("v")}))
+}
+
+// alter sets configs of mirror "m".
+func (w *world) alter(kvs ...string) {
+	w.t.Helper()
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	r := kmsg.NewIncrementalAlterConfigsRequestResource()
+	r.ResourceType, r.ResourceName = kmsg.ConfigResourceType(meta.ResourceMirror), "m"
+	for i := 0; i < len(kvs); i += 2 {
+		c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+		c.Name, c.Value = kvs[i], &kvs[i+1]
+		r.Configs = append(r.Configs, c)
+	}
+	req.Resources = append(req.Resources, r)
+	resp, err := w.ctl.IncrementalAlterConfigs(context.Background(), req)
+	must(w.t, err)
+	if resp.Resources[0].ErrorCode != 0 {
+		w.t.Fatalf("alter: %s", str(resp.Resources[0].ErrorMessage))
+	}
 }
