@@ -188,12 +188,19 @@ func TestForbiddenImportsAreFound(t *testing.T) {
 		dir, imp string
 		ok       bool
 	}{
-		{"fetcher", "stet/broker/log", false}, {"fetcher", "stet/zerocopy/batch", true},
-		{"loadgen", "stet/broker", false}, {"loadgen", "stet/broker/mirrormsg", true},
-		{"broker/log", "stet/broker/meta", false}, {"broker/api", "stet/broker/group", true},
-		{"broker/api", "github.com/hashicorp/raft", false}, {"broker/quorum", "github.com/hashicorp/raft", true},
-		{"broker/group", "stet/internal/testkit", false}, {"zerocopy", "stet/metrics", false}, {"zerocopy/batch", "stet/zerocopy", false},
-		{"nowhere", "stet/broker", false}, {"broker/mirrormsg", "stet/broker/meta", false},
+		{"fetcher", "stet/broker/log", false},
+		{"fetcher", "stet/zerocopy/batch", true},
+		{"loadgen", "stet/broker", false},
+		{"loadgen", "stet/broker/mirrormsg", true},
+		{"broker/log", "stet/broker/meta", false},
+		{"broker/api", "stet/broker/group", true},
+		{"broker/api", "github.com/hashicorp/raft", false},
+		{"broker/quorum", "github.com/hashicorp/raft", true},
+		{"broker/group", "stet/internal/testkit", false},
+		{"zerocopy", "stet/metrics", false},
+		{"zerocopy/batch", "stet/zerocopy", false},
+		{"nowhere", "stet/broker", false},
+		{"broker/mirrormsg", "stet/broker/meta", false},
 	} {
 		if got := forbidden(source{dir: c.dir, file: c.dir + "/x.go", pkg: "x"}, c.imp) == ""; got != c.ok {
 			t.Errorf("%s importing %s: allowed %t, want %t", c.dir, c.imp, got, c.ok)

@@ -231,7 +231,7 @@ func TestEndpoints(t *testing.T) {
 		}
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if err != nil || resp.StatusCode != 200 || !strings.Contains(string(body), want) {
+		if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(body), want) {
 			t.Errorf("%s: status %d, error %v, lacks %q", path, resp.StatusCode, err, want)
 		}
 	}

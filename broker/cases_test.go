@@ -420,7 +420,9 @@ func TestC65BarrierIsRepaired(t *testing.T) {
 		for _, pattern := range []string{"*.index", "*.timeindex", "*.snapshot"} {
 			files, _ := filepath.Glob(filepath.Join(dir, "t-0", pattern))
 			for _, f := range files {
-				os.Remove(f)
+				if err := os.Remove(f); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
 	})

@@ -115,8 +115,6 @@ func varintLen(v int64) int {
 	return binary.PutVarint(buf[:], v)
 }
 
-func (b *batchBuilder) len() int { return batch.HeaderSize + len(b.records) }
-
 // finish appends the batch to dst and empties the builder.
 func (b *batchBuilder) finish(dst []byte, timestamp int64) ([]byte, error) {
 	records := b.records

@@ -99,13 +99,7 @@ func (c *conn) send(key, version int16, flexible bool, body [][]byte, answered b
 	}
 }
 
-// request sends a kmsg request and waits for the answer.
-func (c *conn) request(req kmsg.Request, resp kmsg.Response) error {
-	var at time.Time
-	return c.requestAt(req, resp, &at)
-}
-
-// requestAt also tells when the answer's last byte was read. What resp refers to
+// requestAt sends a kmsg request, waits for the answer and tells when the answer's last byte was read. What resp refers to
 // is valid until the next request.
 func (c *conn) requestAt(req kmsg.Request, resp kmsg.Response, at *time.Time) error {
 	result := make(chan error, 1)

@@ -81,7 +81,7 @@ func (p *prober) run(ctx context.Context) probeResult {
 	b := newBatchBuilder(codec, 64, uint64(p.partition))
 	for next := time.Now(); res.firstAck.IsZero(); next = next.Add(p.interval) {
 		if ctx.Err() != nil {
-			res.err = fmt.Errorf("not writable: %w (%d writes refused, the last: %v)", ctx.Err(), res.refused, res.err)
+			res.err = fmt.Errorf("not writable: %w (%d writes refused, the last: %w)", ctx.Err(), res.refused, res.err)
 			return res
 		}
 		if d := time.Until(next); d > 0 { // the probe's own schedule

@@ -25,7 +25,6 @@ type load struct {
 	o      Options
 	t      *target
 	layout *layout
-	codec  string
 
 	response, service, slip *Recorder
 	records, bytes          atomic.Int64 // acknowledged after the warm-up

@@ -86,8 +86,10 @@ func (t *target) ensureTopic(ctx context.Context, topic string, create bool, par
 	}
 	for {
 		l, err = t.layout(ctx, topic)
-		if err == nil && ready(l) {
-			return l, nil
+		if err == nil && ready(l) { // in the metadata; the leaders may not know it yet
+			if _, err = t.ends(ctx, topic, false); err == nil {
+				return l, nil
+			}
 		}
 		select {
 		case <-time.After(50 * time.Millisecond):

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -37,7 +38,7 @@ func TestExposition(t *testing.T) {
 	})
 	r.Durations(MirrorStopDuration).Observe(30*time.Millisecond, "m")
 	w := httptest.NewRecorder()
-	r.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	r.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, want := range []string{
 		`stet_mirror_lag_records{mirror="m",partition="3",topic="orders"} 7`,
 		"# TYPE stet_broker_requests_total counter", "stet_broker_requests_total 12",

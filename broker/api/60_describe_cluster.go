@@ -27,7 +27,7 @@ func serveDescribeCluster(_ context.Context, a *API, r *Request) (Reply, error) 
 	resp.EndpointType = 1
 	resp.ClusterID, resp.ControllerID = img.ClusterID(), a.ControllerID()
 	for _, b := range img.Brokers() {
-		if b.Fenced && !(r.Version >= 2 && req.IncludeFencedBrokers) {
+		if b.Fenced && (r.Version < 2 || !req.IncludeFencedBrokers) {
 			continue
 		}
 		rb := kmsg.NewDescribeClusterResponseBroker()

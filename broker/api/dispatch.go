@@ -90,7 +90,7 @@ func newRequest(key int16) kmsg.Request {
 func (a *API) write(w Output, correlation int32, flexHeader bool, resp kmsg.Response) error {
 	buf := bytebufferpool.Get()
 	defer bytebufferpool.Put(buf)
-	b := append(buf.B[:0], 0, 0, 0, 0)
+	b := binary.BigEndian.AppendUint32(buf.B[:0], 0) // the size, below
 	b = binary.BigEndian.AppendUint32(b, uint32(correlation))
 	if flexHeader {
 		b = append(b, 0)

@@ -157,9 +157,3 @@ func (c *sessionCache) clear() {
 	c.sessions = nil
 	c.mu.Unlock()
 }
-
-func (c *sessionCache) size() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.sessions)
-}

@@ -185,9 +185,7 @@ func (m *Manager) remove(t *meta.Topic, i int32) {
 	if p == nil {
 		return
 	}
-	p.gone.Store(true)
-	p.gateMu.Lock() // appends in flight end before the directory goes
-	p.gateMu.Unlock()
+	p.retire()
 	p.Wake()
 	if err := m.logs.Delete(t.Name, i); err != nil {
 		m.log.Error("partition directory could not be removed", "topic", t.Name, "partition", i, "err", err)

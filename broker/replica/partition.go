@@ -97,6 +97,13 @@ func (p *Partition) setState(s *meta.Partition) {
 	p.Wake()
 }
 
+// retire ends the partition: when it returns, no append is in flight and none begins.
+func (p *Partition) retire() {
+	p.gateMu.Lock()
+	p.gone.Store(true)
+	p.gateMu.Unlock()
+}
+
 // checkLeader verifies role and, if the request carries one, the leader epoch (KIP-320).
 func (p *Partition) checkLeader(currentEpoch int32) error {
 	s := p.state.Load()

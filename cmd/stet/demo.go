@@ -84,7 +84,7 @@ func (f *demoFlags) run(ctx context.Context) (err error) {
 		if d.dir, err = os.MkdirTemp("", "stet-demo-"); err != nil {
 			return err
 		}
-		defer os.RemoveAll(d.dir)
+		defer func() { _ = os.RemoveAll(d.dir) }() // what is left is in the temporary folder
 	} else if d.dir, err = filepath.Abs(d.dir); err != nil {
 		return err
 	}

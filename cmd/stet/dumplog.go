@@ -129,9 +129,8 @@ func fieldsOf(v reflect.Value) jsonObject {
 }
 
 func jsonValue(v reflect.Value) any {
-	switch x := v.Interface().(type) {
-	case [16]byte:
-		return mirrormsg.UUIDString(x)
+	if id, ok := v.Interface().([16]byte); ok {
+		return mirrormsg.UUIDString(id)
 	}
 	switch v.Kind() {
 	case reflect.Struct:

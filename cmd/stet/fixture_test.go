@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	for _, k := range shared.made {
 		k.Stop()
-		os.RemoveAll(k.Dir)
+		_ = os.RemoveAll(k.Dir)
 	}
 	os.Exit(code)
 }
