@@ -6,6 +6,6 @@
 // with franz-go: give kgo.MaxVersions(mirrormsg.MaxVersions()) to the client and
 // use the request types as any other kmsg.Request.
 //
-// generated.go is made by generate.sh from definitions/ with franz-go's own
+// generated_*.go are made by generate.sh from definitions/ with franz-go's own
 // generator. The package owns no goroutines and no locks.
 package mirrormsg
