@@ -23,20 +23,26 @@ type mirrors struct {
 	b        *Broker
 	pool     *zerocopy.Pool
 	counters *fetcher.Counters
-	fetches  *metrics.Timings
-	stops    *metrics.Timings
 }
 
 func (b *Broker) startMirrors() {
 	m := &mirrors{
 		b: b, counters: &fetcher.Counters{}, pool: zerocopy.NewPool(b.cfg.int("mirror.fetch.memory.bytes")),
-		fetches: b.metrics.Durations(metrics.MirrorFetchDuration), stops: b.metrics.Durations(metrics.MirrorStopDuration),
 	}
+	fetches, stops := b.metrics.Durations(metrics.MirrorFetchDuration), b.metrics.Durations(metrics.MirrorStopDuration)
+	requests, throttle := b.metrics.Totals(metrics.MirrorFetchRequests), b.metrics.Totals(metrics.MirrorThrottle)
+	syncErrors := b.metrics.Totals(metrics.MirrorSyncErrors)
 	m.Manager = mirror.New(mirror.Options{
 		Node: b.node, Logger: b.logger, Clock: clock.System, Image: b.quorum.Image,
 		Partitions: mirrorPartitions{b}, Controller: mirrorController{b}, Coordinator: b.coords, Groups: mirrorGroups{b.coords.groups},
 		Settings: b.mirrorSettings, SupportsULE: b.supportsULE, Pool: m.pool, Counters: m.counters,
-		OnFetch: func(name string, d time.Duration) { m.fetches.Observe(d, name) },
+		OnFetch: func(name string, d time.Duration) {
+			fetches.Observe(d, name)
+			requests.Add(1, name)
+		},
+		OnThrottle:  func(name string, d time.Duration) { throttle.Add(d.Seconds(), name, "source") },
+		OnSyncError: func(name, step string) { syncErrors.Add(1, name, step) },
+		OnStop:      func(name string, d time.Duration) { stops.Observe(d, name) },
 	})
 	b.mirrors = m
 	b.metrics.Source(m.collect)

@@ -354,6 +354,9 @@ func (l *loop) serve(ctx context.Context, conn Conn) error {
 		}
 		if throttle > 0 {
 			c.ThrottleMillis.Add(throttle.Milliseconds())
+			if l.m.o.OnThrottle != nil {
+				l.m.o.OnThrottle(l.mirror, throttle)
+			}
 			if err := sleep(ctx, throttle, nil); err != nil {
 				return err
 			}

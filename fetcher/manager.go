@@ -23,6 +23,8 @@ type Options struct {
 	MaxResponse int32
 	// OnResponse, if set, gets the time from sending a request to having its response, per mirror.
 	OnResponse func(mirror string, d time.Duration)
+	// OnThrottle, if set, gets the time for which a source asked us to wait.
+	OnThrottle func(mirror string, d time.Duration)
 }
 
 // Manager owns the loops. It is safe for concurrent use.

@@ -46,7 +46,6 @@ var (
 	MirrorFetchDuration = &Desc{"stet_mirror_fetch_duration_seconds", Histogram, mirror, "Time from sending a fetch to its last byte, the source's wait included."}
 	MirrorThrottle      = &Desc{"stet_mirror_throttle_seconds_total", Counter, []string{"mirror", "side"}, "Seconds held back by a throttle: own or the source's quota."}
 	MirrorSyncErrors    = &Desc{"stet_mirror_sync_errors_total", Counter, []string{"mirror", "step"}, "Failed steps of the periodic refresh."}
-	MirrorSkippedGroups = &Desc{"stet_mirror_skipped_groups_total", Counter, mirror, "Synced group commits refused because the group is used here or the topic is not mirrored any more."}
 	MirrorStopDuration  = &Desc{"stet_mirror_stop_duration_seconds", Histogram, mirror, "Time from a stop to STOPPED, per partition."}
 )
 
@@ -75,7 +74,7 @@ var (
 var Declared = []*Desc{
 	MirrorLagRecords, MirrorLagSeconds, MirrorLagAge, MirrorInBytes, MirrorInBatches, MirrorRetries, MirrorGapRecords, MirrorCutRecords,
 	MirrorEpochBumps, MirrorThrottledNow, MirrorTopics, MirrorPartitions, MirrorFetchers, MirrorFetchRequests, MirrorFetchDuration,
-	MirrorThrottle, MirrorSyncErrors, MirrorSkippedGroups, MirrorStopDuration,
+	MirrorThrottle, MirrorSyncErrors, MirrorStopDuration,
 	BrokerInfo, BrokerConnections, BrokerAccepted, BrokerRefused, BrokerRequests, BrokerRequestMemory, BrokerProduceBytes,
 	BrokerProduceBatches, BrokerProduceRequests, BrokerFetchRequests, BrokerSendfileBytes, BrokerCopiedBytes, BrokerMemoryOutBytes,
 	BrokerPartitions, BrokerOffline, BrokerLogBytes, BrokerMetadataOffset,

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -51,6 +52,50 @@ func (r *Registry) Durations(d *Desc) *Timings {
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: d.Name, Help: d.Help, Buckets: durations}, d.Labels)
 	r.prom.MustRegister(v)
 	return &Timings{v}
+}
+
+// Totals makes the counter of a declared *_total metric that is counted as it happens.
+func (r *Registry) Totals(d *Desc) *Totals {
+	t := &Totals{d: d, values: map[string]*total{}}
+	r.Source(t.emit)
+	return t
+}
+
+// Totals is a counter with labels.
+type Totals struct {
+	d      *Desc
+	mu     sync.Mutex
+	values map[string]*total
+}
+
+type total struct {
+	labels []string
+	value  atomic.Float64
+}
+
+// Add counts v, which must not be negative.
+func (t *Totals) Add(v float64, labels ...string) {
+	key := strings.Join(labels, "\x00")
+	t.mu.Lock()
+	x := t.values[key]
+	if x == nil {
+		x = &total{labels: labels}
+		t.values[key] = x
+	}
+	t.mu.Unlock()
+	x.value.Add(v)
+}
+
+func (t *Totals) emit(emit Emit) {
+	t.mu.Lock()
+	all := make([]*total, 0, len(t.values))
+	for _, x := range t.values {
+		all = append(all, x)
+	}
+	t.mu.Unlock()
+	for _, x := range all {
+		emit(t.d, x.value.Load(), x.labels...)
+	}
 }
 
 // Timings is a histogram of durations with labels.

@@ -298,13 +298,3 @@ func (m *Manager) Mirrors() []MirrorStatus {
 	return out
 }
 
-// SyncErrors counts failed refresh steps by step.
-func (m *Manager) SyncErrors() map[string]int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	out := make(map[string]int64, len(m.syncFails))
-	for k, v := range m.syncFails {
-		out[k] = v
-	}
-	return out
-}

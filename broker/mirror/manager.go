@@ -29,7 +29,6 @@ type Manager struct {
 	routes    map[uint64]*driver
 	upstreams map[string]*upstream
 	added     chan struct{} // closed and replaced when an upstream is added
-	syncFails map[string]int64
 	sizedTo   int
 }
 
@@ -51,12 +50,12 @@ func New(o Options) *Manager {
 	o.complete()
 	m := &Manager{
 		o: o, done: make(chan struct{}), wake: make(chan struct{}, 1), drivers: map[partitionKey]*driver{}, routes: map[uint64]*driver{},
-		upstreams: map[string]*upstream{}, added: make(chan struct{}), syncFails: map[string]int64{},
+		upstreams: map[string]*upstream{}, added: make(chan struct{}),
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.sizedTo = max(o.Settings().Fetchers, 1)
 	m.fetchers = fetcher.NewManager(fetcher.Options{
-		Events: (*fetchEvents)(m), Counters: o.Counters, Logger: o.Logger, Fetchers: m.sizedTo, OnResponse: o.OnFetch,
+		Events: (*fetchEvents)(m), Counters: o.Counters, Logger: o.Logger, Fetchers: m.sizedTo, OnResponse: o.OnFetch, OnThrottle: o.OnThrottle,
 		MaxResponse: int32(min(o.Pool.Budget()/4, 64<<20)),
 	})
 	go m.run()
@@ -394,10 +393,10 @@ func (m *Manager) forgetWaiter(d *driver) {
 	}
 }
 
-func (m *Manager) syncErrors(step string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.syncFails[step]++
+func (m *Manager) syncError(mirror, step string) {
+	if m.o.OnSyncError != nil {
+		m.o.OnSyncError(mirror, step)
+	}
 }
 
 // brokerDown makes the partitions FAILED that are fetched from a source broker which has been away for too long.

@@ -45,6 +45,10 @@ type Options struct {
 	Counters *fetcher.Counters
 	// OnFetch, if set, gets the duration of every fetch of a mirror.
 	OnFetch func(mirror string, d time.Duration)
+	// OnThrottle, if set, gets the time for which a source asked a fetcher of the mirror to wait.
+	OnThrottle func(mirror string, d time.Duration)
+	// OnSyncError, if set, is told of every failed step of a refresh.
+	OnSyncError func(mirror, step string)
 	// OnStop, if set, gets the duration of every stop barrier of a partition.
 	OnStop func(mirror string, d time.Duration)
 	// Dial, if set, replaces the dialer towards sources.

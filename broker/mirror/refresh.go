@@ -133,7 +133,7 @@ func (u *upstream) refresh(ctx context.Context) {
 		if err == nil {
 			continue
 		}
-		u.m.syncErrors(s.name)
+		u.m.syncError(u.name, s.name)
 		u.log.Debug("refresh step failed", "step", s.name, "err", err)
 		var f *failure
 		if errors.As(err, &f) && f.kind == failSource {
