@@ -19,6 +19,7 @@ import (
 	"stet/broker/controller"
 	"stet/broker/log"
 	"stet/broker/meta"
+	"stet/broker/meta/configs"
 	"stet/broker/mirrormsg"
 	"stet/broker/quorum"
 	"stet/broker/replica"
@@ -235,8 +236,30 @@ func (b *Broker) startAPI() {
 	}
 	b.server = server.New(server.Config{
 		MaxRequestBytes: int32(b.cfg.int("socket.request.max.bytes")), MemoryBytes: memory, MaxIdle: idle, MaxStall: maxStall,
-		MaxConnections: int(min(b.cfg.int("max.connections"), 1<<30)),
+		MaxConnections: b.live("max.connections"), MaxPerHost: b.live("max.connections.per.ip"),
+		SendBuffer: b.explicit("socket.send.buffer.bytes"), ReceiveBuffer: b.explicit("socket.receive.buffer.bytes"),
 	}, dispatcher{a}, b.logger)
+}
+
+// live reads a whole-number setting that may change while the broker runs.
+func (b *Broker) live(key string) func() int {
+	return func() int {
+		v, _ := configs.BrokerValue(b.levels(b.quorum.Image()), key)
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			panic("BUG: " + key + " was checked and is not a number: " + v)
+		}
+		return n
+	}
+}
+
+// explicit is a setting that counts only when the file has it: Kafka's default
+// would keep the system from growing the buffer with the way.
+func (b *Broker) explicit(key string) int {
+	if _, ok := b.cfg.Static[key]; !ok {
+		return 0
+	}
+	return int(b.cfg.int(key))
 }
 
 const (

@@ -2,14 +2,12 @@ package broker
 
 import (
 	"context"
-	"strconv"
 	"sync"
 	"time"
 
 	"stet/broker/coord"
 	"stet/broker/group"
 	"stet/broker/meta"
-	"stet/broker/meta/configs"
 	"stet/broker/mirror/mirrorcoord"
 	"stet/broker/mirrormsg"
 	"stet/internal/clock"
@@ -44,14 +42,8 @@ func (b *Broker) startCoordinators(ctx context.Context) {
 		},
 	})}
 	live := func(key string) func() time.Duration {
-		return func() time.Duration {
-			v, _ := configs.BrokerValue(b.levels(b.quorum.Image()), key)
-			n, err := strconv.ParseInt(v, 10, 64)
-			if err != nil {
-				panic("BUG: " + key + " was checked and is not a number: " + v)
-			}
-			return time.Duration(n) * time.Millisecond
-		}
+		n := b.live(key)
+		return func() time.Duration { return time.Duration(n()) * time.Millisecond }
 	}
 	c.Coordinator = mirrorcoord.New(mirrorcoord.Options{
 		Image: b.quorum.Image, Clock: clock.System, Logger: b.logger,

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"stet/broker/group"
@@ -59,20 +58,12 @@ func gateOf(img *meta.Image, t *meta.Topic, p int32) replica.Gate {
 
 // mirrorSettings are the broker's settings as they are now.
 func (b *Broker) mirrorSettings() mirror.Settings {
-	levels := b.levels(b.quorum.Image())
-	n := func(key string) int64 {
-		v, _ := configs.BrokerValue(levels, key)
-		i, err := strconv.ParseInt(v, 10, 64)
-		if err != nil {
-			panic("BUG: " + key + " was checked and is not a number: " + v)
-		}
-		return i
-	}
+	n := func(key string) int { return b.live(key)() }
 	ms := func(key string) time.Duration { return time.Duration(n(key)) * time.Millisecond }
 	return mirror.Settings{
-		Fetchers: int(n("mirror.num.replica.fetchers")), RefreshInterval: ms("mirror.metadata.refresh.interval.ms"),
+		Fetchers: n("mirror.num.replica.fetchers"), RefreshInterval: ms("mirror.metadata.refresh.interval.ms"),
 		RetryInitial: ms("mirror.failed.retry.initial.backoff.ms"), RetryMax: ms("mirror.failed.retry.max.backoff.ms"),
-		RetryAttempts: int(n("mirror.failed.retry.max.attempts")),
+		RetryAttempts: n("mirror.failed.retry.max.attempts"),
 	}
 }
 

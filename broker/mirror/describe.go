@@ -297,4 +297,3 @@ func (m *Manager) Mirrors() []MirrorStatus {
 	}
 	return out
 }
-

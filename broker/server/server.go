@@ -24,8 +24,11 @@ type Config struct {
 	MaxIdle time.Duration
 	// MaxStall closes a connection that stops in the middle of a request.
 	MaxStall time.Duration
-	// MaxConnections refuses more (max.connections); 0: no limit.
-	MaxConnections int
+	// MaxConnections and MaxPerHost refuse more connections (max.connections,
+	// max.connections.per.ip); they are asked at each new one.
+	MaxConnections, MaxPerHost func() int
+	// SendBuffer and ReceiveBuffer are SO_SNDBUF and SO_RCVBUF; 0: the system's, which grow with the way.
+	SendBuffer, ReceiveBuffer int
 }
 
 // Server accepts connections. Make it with New, add listeners, then Shutdown.
@@ -40,6 +43,7 @@ type Server struct {
 	mu        sync.Mutex
 	listeners []net.Listener
 	conns     map[*Conn]struct{}
+	perHost   map[string]int
 	closing   bool
 	wg        sync.WaitGroup
 
@@ -53,7 +57,7 @@ type Server struct {
 
 // New returns a server that hands requests to h.
 func New(cfg Config, h Handler, log *slog.Logger) *Server {
-	s := &Server{cfg: cfg, handler: h, log: log, mem: newMemory(cfg.MemoryBytes), conns: map[*Conn]struct{}{}}
+	s := &Server{cfg: cfg, handler: h, log: log, mem: newMemory(cfg.MemoryBytes), conns: map[*Conn]struct{}{}, perHost: map[string]int{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -115,18 +119,34 @@ func (s *Server) accept(name string, ln net.Listener) {
 
 func (s *Server) start(name string, nc net.Conn) {
 	c := &Conn{srv: s, nc: nc, br: bufio.NewReaderSize(nc, readBuffer), Listener: name, Host: hostOf(nc.RemoteAddr()), Local: nc.LocalAddr()}
+	if tcp, ok := nc.(*net.TCPConn); ok { // a wish; a system that refuses serves as well with its own
+		if s.cfg.SendBuffer > 0 {
+			_ = tcp.SetWriteBuffer(s.cfg.SendBuffer)
+		}
+		if s.cfg.ReceiveBuffer > 0 {
+			_ = tcp.SetReadBuffer(s.cfg.ReceiveBuffer)
+		}
+	}
+	all, host := s.cfg.MaxConnections(), s.cfg.MaxPerHost()
 	s.mu.Lock()
-	full := s.cfg.MaxConnections > 0 && len(s.conns) >= s.cfg.MaxConnections
-	if s.closing || full {
+	why := ""
+	switch {
+	case len(s.conns) >= all:
+		why = "max.connections"
+	case s.perHost[c.Host] >= host:
+		why = "max.connections.per.ip"
+	}
+	if s.closing || why != "" {
 		s.mu.Unlock()
 		nc.Close()
-		if full {
+		if why != "" {
 			s.refused.Add(1)
-			s.log.Warn("connection refused: max.connections reached", "client", nc.RemoteAddr().String(), "listener", name, "max", s.cfg.MaxConnections)
+			s.log.Warn("connection refused: "+why+" reached", "client", nc.RemoteAddr().String(), "listener", name)
 		}
 		return
 	}
 	s.conns[c] = struct{}{}
+	s.perHost[c.Host]++
 	s.wg.Add(1)
 	s.mu.Unlock()
 	s.accepted.Add(1)
@@ -160,6 +180,9 @@ func (s *Server) forget(c *Conn) {
 	c.nc.Close()
 	s.mu.Lock()
 	delete(s.conns, c)
+	if s.perHost[c.Host]--; s.perHost[c.Host] == 0 {
+		delete(s.perHost, c.Host)
+	}
 	s.mu.Unlock()
 }
 

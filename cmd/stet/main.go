@@ -50,6 +50,10 @@ func run(args []string) int {
 		fmt.Fprintln(os.Stderr, "try: stet --help")
 		return exitUsage
 	}
+	if ctx.Err() != nil {
+		fmt.Fprintln(os.Stderr, "stet: interrupted")
+		return exitFailed
+	}
 	if !errors.Is(err, errSilent) {
 		fmt.Fprintf(os.Stderr, "stet: %s\n", text)
 	}

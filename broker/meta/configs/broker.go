@@ -7,7 +7,7 @@ import (
 
 // Broker are the broker keys that have a meaning here, followed by Kafka's other
 // broker keys, which are accepted without one (Def.Unused).
-var Broker = withRefusal(newTable("broker", append(brokerDefs, unusedBrokerDefs()...)), refuseBrokerSecurity)
+var Broker = withRefusal(newTable("broker", append(brokerDefs, unusedBrokerDefs()...)), refuseNotBuilt)
 
 // DefaultListener is where a broker without a configuration listens.
 const DefaultListener = "PLAINTEXT://127.0.0.1:9092"
@@ -82,17 +82,17 @@ var brokerDefs = []Def{
 	// log housekeeping
 	{Name: "log.retention.check.interval.ms", Type: Long, Default: "300000", check: atLeast(Long, 1), Doc: "How often retention is looked at."},
 	{Name: "log.flush.offset.checkpoint.interval.ms", Type: Int, Default: "60000", check: atLeast(Int, 0), Doc: "How often the recovery point is written."},
-	{Name: "log.flush.start.offset.checkpoint.interval.ms", Type: Int, Default: "60000", check: atLeast(Int, 0), Doc: "How often the log start is written."},
+	{Name: "log.flush.start.offset.checkpoint.interval.ms", Type: Int, Default: "60000", Unused: true, check: atLeast(Int, 0), Doc: "How often the log start is written."},
 	{Name: "replica.high.watermark.checkpoint.interval.ms", Type: Long, Default: "5000", Doc: "How often the high watermark is written."},
-	{Name: "num.recovery.threads.per.data.dir", Type: Int, Default: "2", Dynamic: true, check: atLeast(Int, 1), Doc: "How many logs are recovered at once."},
+	{Name: "num.recovery.threads.per.data.dir", Type: Int, Default: "2", Unused: true, Dynamic: true, check: atLeast(Int, 1), Doc: "How many logs are recovered at once."},
 	{Name: "producer.id.expiration.ms", Type: Int, Default: "86400000", Dynamic: true, check: atLeast(Int, 1), Doc: "When the state of an idle producer id is dropped."},
 	// replication
-	{Name: "num.replica.fetchers", Type: Int, Default: "1", Dynamic: true, check: atLeast(Int, 1), Doc: "Fetchers per leader."},
-	{Name: "replica.fetch.max.bytes", Type: Int, Default: "1048576", check: atLeast(Int, 0), Doc: "Limit per partition of a follower's fetch."},
-	{Name: "replica.fetch.response.max.bytes", Type: Int, Default: "10485760", check: atLeast(Int, 0), Doc: "Limit of a follower's fetch."},
-	{Name: "replica.fetch.wait.max.ms", Type: Int, Default: "500", Doc: "How long a follower's fetch waits for data."},
-	{Name: "replica.fetch.min.bytes", Type: Int, Default: "1", Doc: "How many bytes a follower's fetch waits for."},
-	{Name: "replica.lag.time.max.ms", Type: Long, Default: "30000", Doc: "When a follower that does not keep up leaves the ISR."},
+	{Name: "num.replica.fetchers", Type: Int, Default: "1", Unused: true, Dynamic: true, check: atLeast(Int, 1), Doc: "Fetchers per leader."},
+	{Name: "replica.fetch.max.bytes", Type: Int, Default: "1048576", Unused: true, check: atLeast(Int, 0), Doc: "Limit per partition of a follower's fetch."},
+	{Name: "replica.fetch.response.max.bytes", Type: Int, Default: "10485760", Unused: true, check: atLeast(Int, 0), Doc: "Limit of a follower's fetch."},
+	{Name: "replica.fetch.wait.max.ms", Type: Int, Default: "500", Unused: true, Doc: "How long a follower's fetch waits for data."},
+	{Name: "replica.fetch.min.bytes", Type: Int, Default: "1", Unused: true, Doc: "How many bytes a follower's fetch waits for."},
+	{Name: "replica.lag.time.max.ms", Type: Long, Default: "30000", Unused: true, Doc: "When a follower that does not keep up leaves the ISR."},
 	// groups
 	{Name: "offsets.topic.num.partitions", Type: Int, Default: "50", check: atLeast(Int, 1), Doc: "The partitions of __consumer_offsets."},
 	{Name: "offsets.topic.replication.factor", Type: Short, Default: "3", check: atLeast(Short, 1), Doc: "The replicas of __consumer_offsets; as many as there are voters if that is fewer."},
@@ -150,9 +150,9 @@ func unusedBrokerDefs() []Def {
 	return defs
 }
 
-// refuseBrokerSecurity names security settings that are not built yet: to accept
-// one without effect would leave a broker open that its owner believes closed.
-func refuseBrokerSecurity(key, value string) error {
+// refuseNotBuilt names settings that are not built yet and must not be accepted
+// without effect: security would leave a broker open that its owner believes closed.
+func refuseNotBuilt(key, value string) error {
 	notBuilt := func(what string) error {
 		return &NotBuiltError{key, "", "this version of Stet does not have " + what + " yet"}
 	}
@@ -162,6 +162,12 @@ func refuseBrokerSecurity(key, value string) error {
 		return &NotBuiltError{key, value, "this version of Stet speaks PLAINTEXT only"}
 	case key == "authorizer.class.name" && value != "", key == "super.users" && value != "", key == "allow.everyone.if.no.acl.found":
 		return notBuilt("an authorizer")
+	case key == "mirror.replication.throttled.rate":
+		return notBuilt("the mirror throttle")
+	case key == "controller.quorum.voters" && len(SplitList(value)) > 1:
+		return &NotBuiltError{key, value, "this version of Stet runs as one broker; several voters come later"}
+	case key == "process.roles" && !strings.Contains(value, "controller"):
+		return &NotBuiltError{key, value, "this version of Stet runs as one broker, which is its own controller"}
 	case strings.HasPrefix(key, "sasl."), strings.HasPrefix(key, "listener.name.") && strings.Contains(key, ".sasl."):
 		return notBuilt("SASL")
 	case strings.HasPrefix(key, "ssl."), strings.HasPrefix(key, "listener.name.") && strings.Contains(key, ".ssl."):
