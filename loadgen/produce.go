@@ -32,7 +32,9 @@ type load struct {
 	errors                  atomic.Int64
 	lastErr                 atomic.Value
 	inFlight                *budget
-	from                    time.Time // measured from here
+	// onAck, if set, is told of every acknowledged batch with the intended time of its first record and the step to the next.
+	onAck func(partition int32, base int64, records int, first time.Time, step time.Duration)
+	from  time.Time // measured from here
 }
 
 // budget is a counting limit of bytes in flight.
@@ -244,6 +246,9 @@ func (p *producer) send(step time.Duration) error {
 		}
 		if l.o.Acked != nil && l.o.Acks != 0 {
 			l.o.Acked(part, base, count, int(size), at)
+		}
+		if l.onAck != nil {
+			l.onAck(part, base, count, first, step)
 		}
 		if measured {
 			l.response.RecordSpaced(at.Sub(first), -step, count)

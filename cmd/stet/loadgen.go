@@ -21,6 +21,7 @@ type loadFlags struct {
 	manifest, jsonFile, hdrFile, profileKind          string
 	cpu                                               []string
 	bootstrap, topic, source, destination, mirror, re string
+	fill                                              string
 	rounds, sourcePID                                 int
 }
 
@@ -41,6 +42,24 @@ func loadgenCommand() *cobra.Command {
 			"  stet loadgen consume --bootstrap-server 127.0.0.1:9092 --topic load",
 			[]string{"bootstrap-server", "topic"}, func(ctx context.Context, f *loadFlags) (*loadgen.Report, error) {
 				return loadgen.Consume(ctx, f.bootstrap, f.topic, f.o)
+			}),
+		loadScenario("e2e", "Write to a topic and measure when each record can be read there",
+			"  stet loadgen e2e --bootstrap-server 127.0.0.1:9092 --topic load --create --rate 5MB --duration 30s",
+			[]string{"bootstrap-server", "topic"}, func(ctx context.Context, f *loadFlags) (*loadgen.Report, error) {
+				return loadgen.E2E(ctx, f.bootstrap, f.topic, f.o)
+			}),
+		loadScenario("catchup", "Pause a mirror, fill its source, and measure how fast it drains",
+			"  stet loadgen catchup --source 127.0.0.1:19092 --destination 127.0.0.1:9092 --mirror prod --topics 'orders.*' --fill 4GiB",
+			[]string{"source", "destination", "mirror", "topics"}, func(ctx context.Context, f *loadFlags) (*loadgen.Report, error) {
+				o := loadgen.CatchupOptions{Options: f.o, Source: f.source, Destination: f.destination, Mirror: f.mirror, Topics: f.re}
+				if f.fill != "" {
+					n, err := loadgen.ParseSize(f.fill)
+					if err != nil {
+						return nil, usagef("--fill: %w", err)
+					}
+					o.Fill = n
+				}
+				return loadgen.Catchup(ctx, o)
 			}),
 		loadScenario("lag", "Load the source of a mirror and measure replication lag against a control consumer",
 			"  stet loadgen lag --source 127.0.0.1:19092 --destination 127.0.0.1:9092 --topic orders --rate 20MB --duration 30s",
@@ -102,6 +121,9 @@ func loadScenario(name, short, example string, required []string, run func(conte
 	fl.StringVar(&f.jsonFile, "json", "", "file for the report as JSON")
 	fl.StringVar(&f.hdrFile, "hdr", "", "file for the histograms as an HdrHistogram log")
 	fl.StringVar(&f.profileKind, "profile", "", "profile the load generator: cpu, mem, mutex or block")
+	if name == "catchup" {
+		fl.StringVar(&f.fill, "fill", "", "how much to write to the source first, such as 4GiB")
+	}
 	if name == "failover" {
 		fl.IntVar(&f.rounds, "rounds", 1, "how often to stop; between rounds the mirror is started again")
 		fl.IntVar(&f.sourcePID, "source-pid", 0, "process to kill right before the stop (with --rounds 1)")
