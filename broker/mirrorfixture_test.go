@@ -29,6 +29,7 @@ type world struct {
 	sets []string
 	b    *broker.Broker
 	cl   *kgo.Client
+	from string // bootstrap servers of another source than src
 }
 
 const mirrorName = "m"
@@ -69,7 +70,11 @@ func (w *world) create(configs ...string) {
 	w.t.Helper()
 	req := mirrormsg.NewPtrCreateMirrorRequest()
 	req.MirrorName = mirrorName
-	all := append([]string{"bootstrap.servers", w.src.Bootstrap(), "fetch.wait.max.ms", "100", "fetch.backoff.ms", "50"}, configs...)
+	from := w.from
+	if from == "" {
+		from = w.src.Bootstrap()
+	}
+	all := append([]string{"bootstrap.servers", from, "fetch.wait.max.ms", "100", "fetch.backoff.ms", "50"}, configs...)
 	for i := 0; i+1 < len(all); i += 2 {
 		c := mirrormsg.NewCreateMirrorRequestConfig()
 		c.Name, c.Value = all[i], &all[i+1]

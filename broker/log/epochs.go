@@ -129,12 +129,16 @@ func (c *epochCache) at(offset int64) int32 {
 }
 
 // endOffset answers OffsetForLeaderEpoch. SPEC 4.1: an epoch above the latest cached one
-// that the leader has already reached is answered with what the log ends with.
+// that the leader has already reached is answered with what the log ends with. As in Kafka,
+// where a leader's cache begins with its own epoch, that one is known to an empty log too.
 func (c *epochCache) endOffset(requested, current int32, end int64) (int32, int64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	n := len(c.entries)
-	if requested < 0 || n == 0 {
+	switch {
+	case requested >= 0 && n == 0 && requested == current:
+		return requested, end
+	case requested < 0, n == 0:
 		return -1, -1
 	}
 	last := c.entries[n-1].Epoch
