@@ -57,6 +57,9 @@ func (m *model) epochs() []EpochEntry {
 
 func (m *model) epochEnd(requested, current int32) (int32, int64) {
 	es := m.epochs()
+	if len(es) == 0 && requested >= 0 && requested == current {
+		return requested, m.end
+	}
 	if len(es) == 0 || requested < 0 {
 		return -1, -1
 	}
