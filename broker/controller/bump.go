@@ -60,9 +60,11 @@ func bumpPartition(img *meta.Image, topic *meta.Topic, req *mirrormsg.BumpLeader
 	}
 	name, state := img.TopicMirror(topic.Name)
 	if req.BarrierEnd >= 0 {
-		// A barrier that belongs to an older stop (the topic was started again, or
-		// deleted from the mirror) must not mark this one as done.
-		if state != meta.MirrorStopping && state != meta.MirrorStopped {
+		// A barrier that belongs to an older stop (the topic was started again) must not
+		// mark this one as done. One that was lost and run again is moved, also where the
+		// mirror has been deleted since: else each restart would run it again.
+		moved := state == meta.NotMirrored && p.BarrierEnd >= 0
+		if state != meta.MirrorStopping && state != meta.MirrorStopped && !moved {
 			return nil, mirrormsg.InvalidMirrorState
 		}
 		if p.BarrierEnd != req.BarrierEnd || p.AlignedMirrorID != [16]byte{} {

@@ -250,8 +250,8 @@ func (d *driver) repair(ctx context.Context) error {
 		return err
 	}
 	d.repaired = true
-	if d.in.mode == meta.NotMirrored {
-		return nil
+	if d.in.mode == meta.NotMirrored { // the mirror was deleted, and its pairs with it
+		return d.reportRepaired(ctx)
 	}
 	// The pair is only of use for a failback; a coordinator that is away must not keep the topic from being written.
 	rctx, cancel := context.WithTimeout(ctx, repairRead)

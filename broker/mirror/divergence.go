@@ -12,7 +12,7 @@ import (
 // diverged follows an unclean election at the source, or refuses to (SPEC 4.8).
 func (d *driver) diverged(ctx context.Context, a epochAnswer) error {
 	start, end := d.part.LogStartOffset(), d.part.LogEndOffset()
-	cut := divergenceCut(d.part.EpochEntries(), end, a)
+	cut := max(divergenceCut(d.part.EpochEntries(), end, a), start)
 	if cut >= end {
 		// Only cached epochs without records lie above: they are dropped with an empty cut.
 		if err := d.part.Truncate(end); err != nil {
@@ -20,7 +20,6 @@ func (d *driver) diverged(ctx context.Context, a epochAnswer) error {
 		}
 		return counted(fmt.Errorf("the source ends epoch %d at offset %d, which is no contradiction to the log here, which ends at %d", a.epoch, a.end, end))
 	}
-	cut = max(cut, start)
 	published, err := d.publishedCut(ctx)
 	if err != nil {
 		return err

@@ -56,7 +56,9 @@ type driver struct {
 	events   mailbox
 	failed   *failure // of the present FAILED state, nil after a restart
 	patience int      // failures in a row that are not counted
-	fetching fetching
+	// retryTimer ends the waiting of a FAILED partition, nil before the first.
+	retryTimer *time.Timer
+	fetching   fetching
 	// upstreams are the clusters upstream of the topic, as PREPARING found them.
 	upstreams []string
 }
@@ -162,6 +164,9 @@ func (d *driver) close() {
 	d.mu.Unlock()
 	d.cancel()
 	d.idle.Wait()
+	if d.retryTimer != nil {
+		d.retryTimer.Stop()
+	}
 	d.unassign()
 	d.m.forgetWaiter(d)
 }
@@ -241,6 +246,9 @@ func (d *driver) situation() situation {
 	if d.repaired {
 		s.barrierEnd = min(s.barrierEnd, s.logEnd)
 	}
+	if s.state == mirrorstate.Mirroring && !d.fetching.on {
+		s.ran = false // an assignment that was interrupted half-way is made anew
+	}
 	return s
 }
 
@@ -270,10 +278,14 @@ func (d *driver) step(a action) {
 	} else {
 		err = d.do(ctx, a)
 	}
+	if err != nil && a.kind == actEvents {
+		d.ran = false // the rest of the events was not looked at; a new assignment tells again what still holds
+	}
 	switch {
 	case err == nil:
 	case d.ctx.Err() != nil:
 	case errors.Is(err, errReread):
+		d.unassign() // whether the state that is stored still fetches is not known
 		d.known, d.ran = false, false
 	case ctx.Err() != nil:
 	case errors.Is(err, errSuperseded):
@@ -386,9 +398,12 @@ func (d *driver) scheduleRetry(f *failure, attempt int) {
 	}
 }
 
+// retryAfter replaces what an earlier failure has scheduled.
 func (d *driver) retryAfter(after time.Duration) {
-	t := time.AfterFunc(after, func() { d.post(func(b *mailbox) { b.retry = true }) })
-	context.AfterFunc(d.ctx, func() { t.Stop() })
+	if d.retryTimer != nil {
+		d.retryTimer.Stop()
+	}
+	d.retryTimer = time.AfterFunc(after, func() { d.post(func(b *mailbox) { b.retry = true }) })
 }
 
 // setGate tells the partition what to do with clients' appends. It is opened only if the metadata want that at this very

@@ -110,9 +110,12 @@ func (d *driver) transition(to mirrorstate.State) error {
 				r.RetryAttempt++
 			}
 			d.stats.retries.Add(1)
+		case from == mirrorstate.Paused:
+			r.RetryAttempt = max(r.RetryAttempt, 0) // the operator has looked at it
 		}
 		if again := from == mirrorstate.Failed && mirrorstate.State(r.PreviousState) == mirrorstate.Stopping; to == mirrorstate.Stopping && !again {
 			r.StopID = mirrormsg.RandomUUID() // a stop that failed is the same stop when it is tried again
+			r.RetryAttempt = 0                // what failed before is of no matter to it
 		}
 		if from == mirrorstate.Preparing && to == mirrorstate.Mirroring {
 			r.UpstreamClusterIDs = d.upstreams

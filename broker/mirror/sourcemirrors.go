@@ -57,8 +57,12 @@ const mirrorsAge = time.Second
 
 // askMirrors asks one partition after the other, so that those behind the first find its answer. Errors are not kept.
 func (u *upstream) askMirrors(ctx context.Context, a *mirrorsAnswer, cluster string) (*mirrormsg.DescribeMirrorsResponse, bool, error) {
-	u.mirrorsMu.Lock()
-	defer u.mirrorsMu.Unlock()
+	select { // not a mutex: a stop must not wait for the questions of others
+	case u.askingMirrors <- struct{}{}:
+		defer func() { <-u.askingMirrors }()
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	}
 	if !a.at.IsZero() && time.Since(a.at) < mirrorsAge {
 		return a.resp, a.ok, nil
 	}

@@ -1,6 +1,8 @@
 package mirror
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	"stet/broker/mirrormsg"
@@ -37,5 +39,16 @@ func TestLowestCut(t *testing.T) {
 		if got := lowestCut(resp, "t", tc.id, tc.index, tc.latest); got != tc.want {
 			t.Errorf("%+v: %d", tc, got)
 		}
+	}
+}
+
+// A stop interrupts a partition that waits for somebody else's question to the source.
+func TestAskingTheSourceCanBeInterrupted(t *testing.T) {
+	u := &upstream{askingMirrors: make(chan struct{}, 1)}
+	u.askingMirrors <- struct{}{}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, _, err := u.askMirrors(ctx, &u.statesAnswer, ""); !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }

@@ -346,14 +346,44 @@ func unwrapWire(err error) error {
 	return err
 }
 
+// keepExisting says whether the start of a topic that exists here can be kept while the source is away: mirror.topics.include
+// is only for topics that are not here yet. One of this mirror takes its intent in the metadata, as ever; whether the records of
+// any other topic are the source's only the source can tell, so it stays as it is.
+func (m *Manager) keepExisting(img *meta.Image, req *mirrormsg.StartMirrorTopicsRequest, have *meta.Topic, id [16]byte, why error) (mirrormsg.MirrorTopicResult, bool) {
+	switch name, state := img.TopicMirror(have.Name); {
+	case id != [16]byte{} && id != have.ID:
+		return topicResult(have.Name, mirrormsg.Errorf(kerr.InconsistentTopicID, "Topic '%s' exists with id %s, not %s.", have.Name, mirrormsg.UUIDString(have.ID), mirrormsg.UUIDString(id))), false
+	case state == meta.NotMirrored:
+		return topicResult(have.Name, mirrormsg.Errorf(kerr.NetworkException, "Topic '%s' exists here, and the source cannot be reached to compare it (%v); start it again when the source is there.", have.Name, why)), false
+	case name != req.MirrorName:
+		return topicResult(have.Name, mirrormsg.Errorf(mirrormsg.TopicAlreadyInMirror, "Topic '%s' belongs to mirror '%s' (%s).", have.Name, name, state)), false
+	}
+	return mirrormsg.MirrorTopicResult{}, true
+}
+
 // keepStart keeps names and patterns for when the source is there.
 func (m *Manager) keepStart(ctx context.Context, req *mirrormsg.StartMirrorTopicsRequest, why error) (*mirrormsg.StartMirrorTopicsResponse, error) {
 	send := mirrormsg.NewPtrStartMirrorTopicsRequest()
 	send.MirrorName, send.DryRun, send.ExcludePatterns = req.MirrorName, req.DryRun, req.ExcludePatterns
 	send.IncludePatterns = slices.Clone(req.IncludePatterns)
 	text := fmt.Sprintf("The source cannot be reached (%v); the start is kept and tried again until it is there.", why)
+	img := m.o.Image()
 	var results []mirrormsg.MirrorTopicResult
 	for _, t := range req.Topics {
+		have := img.Topic(t.TopicName)
+		if t.TopicName == "" {
+			have = img.TopicByID(t.TopicID)
+		}
+		if have != nil {
+			if r, ok := m.keepExisting(img, req, have, t.TopicID, why); ok {
+				st := mirrormsg.NewStartMirrorTopicsRequestTopic()
+				st.TopicID, st.TopicName = have.ID, have.Name
+				send.Topics, send.Overwrite = append(send.Topics, st), req.Overwrite
+			} else {
+				results = append(results, r)
+			}
+			continue
+		}
 		if t.TopicName == "" {
 			results = append(results, topicResult(mirrormsg.UUIDString(t.TopicID), mirrormsg.Errorf(kerr.NetworkException, "The source cannot be reached (%v); a start by id alone cannot be kept.", why)))
 			continue
@@ -367,7 +397,13 @@ func (m *Manager) keepStart(ctx context.Context, req *mirrormsg.StartMirrorTopic
 	if err != nil || resp.ErrorCode != 0 {
 		return resp, err
 	}
-	resp.Topics = results
+	for i := range resp.Topics {
+		if resp.Topics[i].ErrorCode == 0 {
+			resp.Topics[i].ErrorMessage = &text
+		}
+	}
+	resp.Topics = append(resp.Topics, results...)
+	slices.SortFunc(resp.Topics, func(a, b mirrormsg.MirrorTopicResult) int { return strings.Compare(a.Name, b.Name) })
 	resp.ErrorMessage = &text
 	if u := m.upstream(req.MirrorName); u != nil && !req.DryRun {
 		u.kick()

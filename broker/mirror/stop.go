@@ -47,6 +47,7 @@ func (m *Manager) stop(ctx context.Context, req *mirrormsg.StopMirrorTopicsReque
 	if err != nil || resp.ErrorCode != 0 {
 		return resp, err
 	}
+	m.retryStops(resp)
 	wctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	for i := range resp.Topics {
@@ -55,6 +56,33 @@ func (m *Manager) stop(ctx context.Context, req *mirrormsg.StopMirrorTopicsReque
 		}
 	}
 	return resp, nil
+}
+
+// retryStops tries stops at once that have failed before and were asked for again.
+func (m *Manager) retryStops(resp *mirrormsg.StopMirrorTopicsResponse) {
+	img := m.o.Image()
+	for _, r := range resp.Topics {
+		t := img.Topic(r.Name)
+		if r.ErrorCode != 0 || t == nil {
+			continue
+		}
+		for i := range t.Partitions {
+			if d := m.driver(t.ID, int32(i)); d != nil {
+				d.retryStop()
+			}
+		}
+	}
+}
+
+// retryStop ends the waiting of a stop that has failed. What others see is not that failure any more.
+func (d *driver) retryStop() {
+	d.mu.Lock()
+	failed := d.view.previousStop
+	d.view.previousStop = false
+	d.mu.Unlock()
+	if failed {
+		d.post(func(b *mailbox) { b.retry = true })
+	}
 }
 
 // stoppedNow lists the topics of a plan that are stopped already.
@@ -173,56 +201,4 @@ func (m *Manager) reportDryStop(plan *mirrormsg.StopMirrorTopicsResponse) {
 			r.Stops = append(r.Stops, stopResult(int32(j), s))
 		}
 	}
-}
-
-// waitLagZero waits until every partition of the plan is caught up. Nil: go on; else nothing was stopped.
-func (m *Manager) waitLagZero(ctx context.Context, plan *mirrormsg.StopMirrorTopicsResponse, limit time.Duration) *mirrormsg.StopMirrorTopicsResponse {
-	wctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	for n := 0; ; n++ {
-		waits := m.behind(plan)
-		if len(waits) == 0 {
-			return nil
-		}
-		if sleep(wctx, backoff(Settings{RetryInitial: 5 * time.Millisecond, RetryMax: 50 * time.Millisecond}, n)) == nil {
-			continue
-		}
-		for i := range plan.Topics {
-			r := &plan.Topics[i]
-			if why, ok := waits[r.Name]; ok && r.ErrorCode == 0 {
-				r.ErrorCode, r.ErrorMessage = mirrormsg.CodeAndMessage(mirrormsg.Errorf(kerr.RequestTimedOut, "Topic '%s' was not caught up within %s (%s); nothing was stopped.", r.Name, limit, why))
-			} else if r.ErrorCode == 0 {
-				r.ErrorCode, r.ErrorMessage = mirrormsg.CodeAndMessage(mirrormsg.Errorf(kerr.RequestTimedOut, "Other topics were not caught up within %s; nothing was stopped.", limit))
-			}
-		}
-		return plan
-	}
-}
-
-// behind lists the topics of a plan that are not caught up, each with a reason.
-func (m *Manager) behind(plan *mirrormsg.StopMirrorTopicsResponse) map[string]string {
-	img, now := m.o.Image(), m.o.Clock.Now()
-	out := map[string]string{}
-	for _, r := range plan.Topics {
-		t := img.Topic(r.Name)
-		if r.ErrorCode != 0 || t == nil {
-			continue
-		}
-		for i := range t.Partitions {
-			d := m.driver(t.ID, int32(i))
-			if d == nil {
-				continue
-			}
-			v, _ := d.look()
-			seen := d.lag.now(d.part.LogEndOffset(), now)
-			switch {
-			case v.state == mirrorstate.Stopped:
-			case v.state != mirrorstate.Mirroring:
-				out[r.Name] = mirrorPartitionText(i, v.state.String())
-			case seen.records != 0:
-				out[r.Name] = mirrorPartitionText(i, "behind")
-			}
-		}
-	}
-	return out
 }

@@ -58,7 +58,7 @@ type upstream struct {
 	waiting map[*driver]int32
 	down    map[int32]*time.Timer
 
-	mirrorsMu                 sync.Mutex // held while DescribeMirrors is out
+	askingMirrors             chan struct{} // full while DescribeMirrors is out
 	pairsAnswer, statesAnswer mirrorsAnswer
 }
 
@@ -80,7 +80,7 @@ var sourceKeys = []string{
 
 func newUpstream(m *Manager, mi *meta.Mirror, config map[string]string) *upstream {
 	u := &upstream{
-		m: m, name: mi.Name, id: mi.ID, log: m.o.Logger.With("mirror", mi.Name), done: make(chan struct{}), kicked: make(chan struct{}, 1),
+		m: m, name: mi.Name, id: mi.ID, log: m.o.Logger.With("mirror", mi.Name), done: make(chan struct{}), kicked: make(chan struct{}, 1), askingMirrors: make(chan struct{}, 1),
 		topics: map[string]described{}, missing: map[string]missing{}, waiting: map[*driver]int32{}, down: map[int32]*time.Timer{},
 	}
 	u.ctx, u.cancel = context.WithCancel(m.ctx)
