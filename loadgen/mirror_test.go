@@ -59,7 +59,7 @@ func TestMirrorScenarios(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !fo.OK() || fo.Failover.Rounds != 2 || fo.Recorder("first_ack_ms").Count() != 6 || fo.Recorder("first_read_ms").Count() != 6 || fo.Recorder("stop_ms").Count() != 2 {
+	if !fo.OK() || fo.Failover.Rounds != 2 || fo.Recorder("first_ack_ms").Count() != 6 || fo.Recorder("first_read_ms").Count() != 6 || fo.Recorder("stop_ms").Count() != 2 || fo.Recorder("write_gap_ms").Count() != 6 {
 		t.Errorf("failover: %+v, checks %v", fo.Failover, fo.Checks)
 	}
 	if _, err := loadgen.Failover(ctx, loadgen.FailoverOptions{Options: o, Source: src.Addr(), Destination: dst.Addr(), Mirror: "nope", Topics: "load", Rounds: 1}); err == nil || !strings.Contains(err.Error(), "nope") {

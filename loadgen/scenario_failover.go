@@ -148,6 +148,7 @@ func (f *failover) round(ctx context.Context, r *Report) error {
 		o := f.o.Options
 		o.Rate.PerSecond /= float64(len(f.topics))
 		o.Acked = m.add
+		o.Duration += switchPatience // the load goes on through the stop; endLoad ends it
 		l := newLoad(f.src, ls, o)
 		loads = append(loads, l)
 		wg.Add(1)
@@ -189,7 +190,8 @@ func (f *failover) round(ctx context.Context, r *Report) error {
 		}
 		f.ack.Record(p.firstAck.Sub(sw.sent), 1)
 		f.read.Record(p.firstRead.Sub(sw.sent), 1)
-		if last, ok := manifests[p.topic].last(p.partition); ok && last.Before(p.firstAck) {
+		// The writers move at the stop: what a living source acknowledges later does not shorten the gap.
+		if last, ok := manifests[p.topic].before(sw.sent).last(p.partition); ok && last.Before(p.firstAck) {
 			f.gap.Record(p.firstAck.Sub(last), 1)
 		}
 	}

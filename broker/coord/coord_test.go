@@ -227,6 +227,47 @@ func TestFailedAppend(t *testing.T) {
 	})
 }
 
+// TestFailedAppendOfFullBatch: an operation that no longer fits makes what was gathered before be written, and that
+// fails. An answer that an operation gave to an older request fails with it.
+func TestFailedAppendOfFullBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := NewMemLog()
+		r := newRuntime(time.Second)
+		defer r.Close()
+		lead(r, 1, log)
+		parked := NewParked[string]()
+		answer := make(chan error, 1)
+		go func() {
+			_, err := DoParked(context.Background(), r, 0, func(*kv, *Shard) (*Parked[string], []batch.KV, error) { return parked, nil, nil })
+			answer <- err
+		}()
+		synctest.Wait()
+		log.Fail(errors.New("disk"))
+		failed := make(chan error, 2)
+		for _, k := range []string{"a", "b"} {
+			go func() {
+				failed <- r.Do(context.Background(), 0, func(_ *kv, s *Shard) ([]batch.KV, error) {
+					if k == "a" {
+						parked.Complete(s, "done")
+					}
+					return put(k, strings.Repeat("v", 600)), nil
+				})
+			}()
+			synctest.Wait()
+		}
+		for _, c := range []chan error{failed, failed, answer} {
+			select {
+			case err := <-c:
+				if !errors.Is(err, kerr.CoordinatorNotAvailable) {
+					t.Error(err)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatal("an answer never comes")
+			}
+		}
+	})
+}
+
 func TestNotLeaderOnAppend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := NewMemLog()

@@ -339,7 +339,7 @@ func (s *shard[M]) runTask(t *task[M]) error {
 		after := s.after
 		s.after = nil
 		if err := s.flush(); err != nil {
-			s.waiting = append(s.waiting, t)
+			s.after, s.waiting = after, append(s.waiting, t) // all of them fail
 			return err
 		}
 		s.after, s.waiting = after, append(s.waiting, t)
