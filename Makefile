@@ -9,7 +9,7 @@ TOPICS   ?=
 DURATION ?=
 RATE     ?=
 
-.PHONY: help run build test test-unit test-interop lint bench clean
+.PHONY: help run build test test-unit test-interop lint bench fuzz clean
 
 help:
 	@echo "make run    demo: a live mirror with lag, fail-over and byte proof (SOURCE=host:port TOPICS=re2 DURATION=30s RATE=20MB)"
@@ -17,6 +17,7 @@ help:
 	@echo "make test   all tests; those against real Apache Kafka run when Maven and a JDK are there"
 	@echo "make lint   gofmt, go vet, golangci-lint and govulncheck where they can be had"
 	@echo "make bench  micro-benchmarks and the catch-up benchmark with ratios"
+	@echo "make fuzz   every fuzz target for FUZZTIME (10s)"
 	@echo "make clean  removes what was built"
 
 build:
@@ -39,6 +40,9 @@ lint:
 
 bench: build
 	GO=$(GO) scripts/bench
+
+fuzz:
+	GO=$(GO) scripts/fuzz
 
 clean:
 	rm -rf bin .build
