@@ -12,12 +12,15 @@ import (
 // diverged follows an unclean election at the source, or refuses to (SPEC 4.8).
 func (d *driver) diverged(ctx context.Context, a epochAnswer) error {
 	start, end := d.part.LogStartOffset(), d.part.LogEndOffset()
+	if start == end {
+		// An empty copy: only cached epochs without records contradict, and go.
+		if err := d.part.TruncateFullyAndStartAt(end); err != nil {
+			return fmt.Errorf("dropping the epochs of an empty log: %w", err)
+		}
+		return d.transition(mirrorstate.Preparing)
+	}
 	cut := max(divergenceCut(d.part.EpochEntries(), end, a), start)
 	if cut >= end {
-		// Only cached epochs without records lie above: they are dropped with an empty cut.
-		if err := d.part.Truncate(end); err != nil {
-			return err
-		}
 		return counted(fmt.Errorf("the source ends epoch %d at offset %d, which is no contradiction to the log here, which ends at %d", a.epoch, a.end, end))
 	}
 	published, err := d.publishedCut(ctx)

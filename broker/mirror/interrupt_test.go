@@ -3,6 +3,7 @@ package mirror_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -175,5 +176,42 @@ func TestFailedStopIsTriedAgain(t *testing.T) {
 			w.stopTopics("t")
 		}
 		w.untilState("t", 0, "STOPPED")
+	}
+}
+
+// TestDivergenceOfAnEmptyCopy: retention has emptied both sides, and only the cached epoch contradicts (SPEC 4.7).
+func TestDivergenceOfAnEmptyCopy(t *testing.T) {
+	w := newWorld(t, 1)
+	tp := w.source.CreateTopic("t", 1)
+	w.source.Produce(tp, 0, 5, 10)
+	w.createMirror()
+	w.startTopics("t")
+	w.untilEqual(tp, 0)
+	w.source.Change(func() { tp.Logs[0].Start = 5 })
+	w.eventually("the copy is empty", func() error {
+		if l := w.log("t", 0); l.LogStartOffset() != 5 || l.LogEndOffset() != 5 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	var once atomic.Bool
+	w.source.SetHook(func(c *scripted.Call) {
+		r, ok := c.Response.(*kmsg.FetchResponse)
+		if !ok || len(r.Topics) == 0 || len(r.Topics[0].Partitions) == 0 || !once.CompareAndSwap(false, true) {
+			return
+		}
+		p := &r.Topics[0].Partitions[0]
+		p.RecordBatches = nil
+		p.DivergingEpoch.Epoch, p.DivergingEpoch.EndOffset = 0, 3
+	})
+	w.source.Produce(tp, 0, 5, 10)
+	w.eventually("it goes on", func() error {
+		if s, _ := w.status("t", 0); !once.Load() || s.DestinationOffset != 10 || s.State.String() != "MIRRORING" {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	if s, _ := w.stored("t", 0); len(s.Events) != 0 {
+		t.Errorf("events %+v", s.Events)
 	}
 }
