@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"sync"
 	"testing"
 	"time"
@@ -256,4 +257,13 @@ func readAll(ctx context.Context, t *testing.T, addr, topic string, committed bo
 		})
 	}
 	return out
+}
+
+// copiedTo matches a --describe in which all partitions of a topic have reached an offset without lag.
+func copiedTo(topic string, partitions, offset int) *regexp.Regexp {
+	re := "(?s)"
+	for i := range partitions {
+		re += fmt.Sprintf(`.*%s +%d +%d +%d +0 +MIRRORING`, topic, i, offset, offset)
+	}
+	return regexp.MustCompile(re)
 }
