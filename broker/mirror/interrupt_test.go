@@ -142,6 +142,33 @@ func TestStartOfStoppedTopicIsKept(t *testing.T) {
 	w.untilEqual(tp, 0)
 }
 
+// TestStartOfFailedTopicIsKept: what needs an operator is started while the source is away.
+func TestStartOfFailedTopicIsKept(t *testing.T) {
+	w := newWorld(t, 1)
+	tp := w.source.CreateTopic("t", 1)
+	w.source.Produce(tp, 0, 10, 10)
+	w.createMirror("mirror.on.gap", "fail")
+	w.startTopics("t")
+	w.untilEqual(tp, 0)
+	w.source.Broker(1).Down()
+	w.untilState("t", 0, "FAILED")
+	w.source.Produce(tp, 0, 10, 10)
+	w.source.Produce(tp, 0, 10, 10)
+	w.source.Change(func() { tp.Logs[0].Start, tp.Logs[0].Batches = 20, tp.Logs[0].Batches[2:] })
+	w.source.Broker(1).Up(t)
+	w.eventually("it needs an operator", func() error {
+		if s, _ := w.status("t", 0); s.State.String() != "FAILED" || s.RetryAttempt != -1 {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	w.alter("mirror.on.gap", "continue")
+	w.source.Broker(1).Down()
+	w.startTopics("t")
+	w.source.Broker(1).Up(t)
+	w.untilEqual(tp, 0)
+}
+
 // TestFailedStopIsTriedAgain: a partition that needed an operator is stopped, the stop fails, and a restart or another stop goes on.
 func TestFailedStopIsTriedAgain(t *testing.T) {
 	for _, restart := range []bool{true, false} {

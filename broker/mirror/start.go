@@ -358,7 +358,7 @@ func (m *Manager) keepExisting(img *meta.Image, req *mirrormsg.StartMirrorTopics
 	case name != req.MirrorName:
 		return topicResult(have.Name, mirrormsg.Errorf(mirrormsg.TopicAlreadyInMirror, "Topic '%s' belongs to mirror '%s' (%s).", have.Name, name, state)), false
 	}
-	return mirrormsg.MirrorTopicResult{}, true
+	return topicResult(have.Name, nil), true
 }
 
 // keepStart keeps names and patterns for when the source is there.
@@ -376,6 +376,15 @@ func (m *Manager) keepStart(ctx context.Context, req *mirrormsg.StartMirrorTopic
 		}
 		if have != nil {
 			if r, ok := m.keepExisting(img, req, have, t.TopicID, why); ok {
+				if _, state := img.TopicMirror(have.Name); state == meta.MirrorActive {
+					if !m.anyFailed(have) { // running already
+						results = append(results, r)
+						continue
+					}
+					if send.StateOffset = req.StateOffset; send.StateOffset < 0 {
+						send.StateOffset = img.Offset()
+					}
+				}
 				st := mirrormsg.NewStartMirrorTopicsRequestTopic()
 				st.TopicID, st.TopicName = have.ID, have.Name
 				send.Topics, send.Overwrite = append(send.Topics, st), req.Overwrite
