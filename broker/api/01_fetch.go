@@ -90,6 +90,7 @@ func serveFetch(ctx context.Context, a *API, r *Request) (Reply, error) {
 	}
 	f := fetcher{a: a, s: s, req: req, byID: byID, incremental: incremental, reply: reply}
 	f.run(ctx)
+	reply.told()
 	return reply, nil
 }
 

@@ -56,15 +56,16 @@ func (r *FetchReply) write(w Output, correlation int32) error {
 		w.Range(zerocopy.Range{File: s.File().OSFile(), Reader: s.File(), Pos: s.Pos(), Len: s.Len()})
 	}
 	w.Bytes(e.b[at:])
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	// Only now does the client know: what the session remembers may change.
+	return w.Flush()
+}
+
+// told notes in the session what the client learns. The session is locked. A client that does not get the answer is
+// refused by the session's epoch and begins another one.
+func (r *FetchReply) told() {
 	for i := range r.parts {
 		p := &r.parts[i]
 		p.p.sentHW, p.p.sentLogStart, p.p.dirty = p.HighWatermark, p.LogStartOffset, p.Err != nil || p.Diverging
 	}
-	return nil
 }
 
 // fetchEncoder builds the memory pieces; holes are where records belong.
