@@ -29,6 +29,7 @@ type load struct {
 	response, service, slip *Recorder
 	records, bytes          atomic.Int64 // acknowledged after the warm-up
 	wire                    atomic.Int64 // batch bytes of the same
+	acked                   atomic.Int64 // batch bytes from the first one on
 	errors                  atomic.Int64
 	lastErr                 atomic.Value
 	inFlight                *budget
@@ -247,6 +248,7 @@ func (p *producer) send(step time.Duration) error {
 		if l.o.Acked != nil && l.o.Acks != 0 {
 			l.o.Acked(part, base, count, int(size), at)
 		}
+		l.acked.Add(size)
 		if l.onAck != nil {
 			l.onAck(part, base, count, first, step)
 		}

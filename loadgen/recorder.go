@@ -142,6 +142,21 @@ func (r *Recorder) Summary() Summary {
 	return s
 }
 
+// curve is the distribution as [percentile, ms] pairs, no further into the tail than the samples reach.
+func (r *Recorder) curve() [][2]float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out [][2]float64
+	for _, q := range []float64{0, .1, .25, .5, .75, .9, .95, .98, .99, .995, .998, .999, .9995, .9998, .9999, .99995, .99999} {
+		v, ok := r.quantile(q)
+		if !ok {
+			break
+		}
+		out = append(out, [2]float64{100 * q, v})
+	}
+	return out
+}
+
 // Positive is the histogram of the samples that are not negative, for an HdrHistogram log.
 func (r *Recorder) Positive() *hdrhistogram.Histogram {
 	r.mu.Lock()

@@ -30,6 +30,10 @@ type Report struct {
 	Failover   *FailoverResult    `json:"failover,omitempty"`
 	Throttle   []ThrottleResult   `json:"throttle,omitempty"`
 	Checks     []Check            `json:"checks"`
+	// Curves are the percentile curves of the histograms: [percentile, ms] pairs.
+	Curves map[string][][2]float64 `json:"curves,omitempty"`
+	// Series are values over the time of the run.
+	Series map[string]*Series `json:"series,omitempty"`
 
 	recorders map[string]*Recorder
 }
@@ -62,6 +66,21 @@ type Throughput struct {
 type FailoverResult struct {
 	Rounds        int           `json:"rounds"`
 	RecoveryPoint RecoveryPoint `json:"recovery_point"`
+	Timeline      []Timeline    `json:"timeline,omitempty"`
+}
+
+// Timeline is one round of a fail-over: ms after the stop was sent, of the slowest partition.
+type Timeline struct {
+	StopAnsweredMs float64 `json:"stop_answered_ms"`
+	FirstAckMs     float64 `json:"first_ack_ms"`
+	FirstReadMs    float64 `json:"first_read_ms"`
+}
+
+// Series is a value over time.
+type Series struct {
+	Unit string    `json:"unit"`
+	T    []float64 `json:"t"` // seconds since the start
+	V    []float64 `json:"v"`
 }
 
 // RecoveryPoint is what was acknowledged at the source and is absent at the
@@ -97,12 +116,16 @@ func newReport(scenario string, o Options) *Report {
 		},
 		Throughput: Throughput{CPUPerGiB: map[string]float64{}},
 		Histograms: map[string]Summary{}, Checks: []Check{}, recorders: map[string]*Recorder{},
+		Curves: map[string][][2]float64{}, Series: map[string]*Series{},
 	}
 }
 
 func (r *Report) add(name string, rec *Recorder) {
 	r.recorders[name] = rec
 	r.Histograms[name] = rec.Summary()
+	if c := rec.curve(); len(c) > 0 {
+		r.Curves[name] = c
+	}
 }
 
 func (r *Report) check(name string, ok bool, format string, args ...any) {
@@ -120,6 +143,22 @@ func (r *Report) OK() bool {
 		}
 	}
 	return true
+}
+
+// ReadReport reads what WriteJSON wrote.
+func ReadReport(file string) (*Report, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{}
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, fmt.Errorf("%s is not a report: %w", file, err)
+	}
+	if r.Schema != Schema {
+		return nil, fmt.Errorf("%s has schema %q, not %q", file, r.Schema, Schema)
+	}
+	return r, nil
 }
 
 // WriteJSON writes the report to a file.

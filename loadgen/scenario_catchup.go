@@ -70,9 +70,17 @@ func Catchup(ctx context.Context, o CatchupOptions) (*Report, error) {
 			return fmt.Sprintf("catchup  %.1f MB copied, %.1f MB/s", float64(now-before)/1e6, float64(now-before)/1e6/since.Seconds())
 		})
 	}
+	sampled := r.sample("copied", "MB/s", rate(func() int64 {
+		now, err := f.stored(ctx)
+		if err != nil {
+			return 0
+		}
+		return now - before
+	}))
 	err = f.drained(ctx)
 	took := time.Since(start)
 	stop()
+	sampled()
 	if err != nil {
 		return nil, err
 	}

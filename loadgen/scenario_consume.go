@@ -45,8 +45,10 @@ func Consume(ctx context.Context, bootstrap, topic string, o Options) (*Report, 
 			return fmt.Sprintf("consume  %.1f MB, %.1f MB/s", float64(run.bytes.Load())/1e6, float64(run.bytes.Load())/1e6/since.Seconds())
 		})
 	}
+	sampled := r.sample("read", "MB/s", rate(run.bytes.Load))
 	err = run.run(ctx, from, to)
 	stop()
+	sampled()
 	took := time.Since(start)
 	if err != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return nil, err
@@ -70,8 +72,14 @@ type lagTracker struct {
 
 	replication, control, added, e2e *Recorder
 	from                             time.Time
-	done                             int64 // records seen on both sides
-	latest                           time.Duration
+	done                             int64         // records seen on both sides
+	latest                           time.Duration // replication lag of the batch that was joined last
+}
+
+func (t *lagTracker) latestMs(time.Duration) float64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return float64(t.latest) / float64(time.Millisecond)
 }
 
 type lagKey struct {

@@ -49,6 +49,7 @@ func E2E(ctx context.Context, bootstrap, topic string, o Options) (*Report, erro
 				float64(run.bytes.Load())/1e6, p99, max(0, total-since).Round(time.Second))
 		})
 	}
+	sampled := r.sample("acknowledged", "MB/s", rate(run.acked.Load))
 	err = run.run(ctx)
 	deadline := time.Now().Add(drainPatience)
 	for err == nil && track.waiting() > 0 && time.Now().Before(deadline) && ctx.Err() == nil {
@@ -60,6 +61,7 @@ func E2E(ctx context.Context, bootstrap, topic string, o Options) (*Report, erro
 	cancel()
 	rerr := <-reading
 	stop()
+	sampled()
 	if err != nil {
 		return nil, err
 	}

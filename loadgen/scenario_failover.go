@@ -85,6 +85,8 @@ type failover struct {
 	tried, failed        int
 }
 
+func msOf(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
 func (f *failover) findTopics(ctx context.Context) error {
 	re, err := regexp.Compile("^(?:" + f.o.Topics + ")$")
 	if err != nil {
@@ -181,6 +183,7 @@ func (f *failover) round(ctx context.Context, r *Report) error {
 		r.Load.Bytes += l.bytes.Load()
 	}
 	var why []string
+	line := Timeline{StopAnsweredMs: msOf(sw.answered.Sub(sw.sent))}
 	for _, p := range sw.probes {
 		f.tried++
 		if p.err != nil {
@@ -190,6 +193,8 @@ func (f *failover) round(ctx context.Context, r *Report) error {
 		}
 		f.ack.Record(p.firstAck.Sub(sw.sent), 1)
 		f.read.Record(p.firstRead.Sub(sw.sent), 1)
+		line.FirstAckMs = max(line.FirstAckMs, msOf(p.firstAck.Sub(sw.sent)))
+		line.FirstReadMs = max(line.FirstReadMs, msOf(p.firstRead.Sub(sw.sent)))
 		// The writers move at the stop: what a living source acknowledges later does not shorten the gap.
 		if last, ok := manifests[p.topic].before(sw.sent).last(p.partition); ok && last.Before(p.firstAck) {
 			f.gap.Record(p.firstAck.Sub(last), 1)
@@ -198,6 +203,7 @@ func (f *failover) round(ctx context.Context, r *Report) error {
 	if len(why) > 0 {
 		return errors.New(strings.Join(why, "; "))
 	}
+	r.Failover.Timeline = append(r.Failover.Timeline, line)
 	f.recoveryPoint(r, sw.resp, manifests, sw.sent)
 	return nil
 }

@@ -79,6 +79,8 @@ func Lag(ctx context.Context, source, destination, topic string, o Options) (*Re
 				100*min(1, since.Seconds()/total.Seconds()), float64(run.bytes.Load())/1e6, p50, p99, track.waiting(), max(0, total-since).Round(time.Second))
 		})
 	}
+	stopRate := r.sample("acknowledged", "MB/s", rate(run.acked.Load))
+	stopLag := r.sample("replication lag", "ms", track.latestMs)
 	err = run.run(ctx)
 	// Everything acknowledged must come out at the other end before the figures are closed.
 	deadline := time.Now().Add(drainPatience)
@@ -91,6 +93,8 @@ func Lag(ctx context.Context, source, destination, topic string, o Options) (*Re
 	cancel()
 	wg.Wait()
 	stop()
+	stopRate()
+	stopLag()
 	if err != nil {
 		return nil, err
 	}

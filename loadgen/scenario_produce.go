@@ -34,9 +34,10 @@ func Produce(ctx context.Context, bootstrap, topic string, o Options) (*Report, 
 		return nil, err
 	}
 	run := newLoad(t, l, o)
-	stop := run.progress("produce")
+	stop, sampled := run.progress("produce"), r.sample("acknowledged", "MB/s", rate(run.acked.Load))
 	err = run.run(ctx)
 	stop()
+	sampled()
 	if err != nil {
 		return nil, err
 	}

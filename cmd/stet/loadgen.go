@@ -16,13 +16,13 @@ import (
 
 // loadFlags are the common flags of the load generator.
 type loadFlags struct {
-	o                                                 loadgen.Options
-	rate, recordSize, batchSize, acks                 string
-	manifest, jsonFile, hdrFile, profileKind          string
-	cpu                                               []string
-	bootstrap, topic, source, destination, mirror, re string
-	fill                                              string
-	rounds, sourcePID                                 int
+	o                                                  loadgen.Options
+	rate, recordSize, batchSize, acks                  string
+	manifest, jsonFile, hdrFile, htmlFile, profileKind string
+	cpu                                                []string
+	bootstrap, topic, source, destination, mirror, re  string
+	fill                                               string
+	rounds, sourcePID                                  int
 }
 
 func loadgenCommand() *cobra.Command {
@@ -74,6 +74,7 @@ func loadgenCommand() *cobra.Command {
 				})
 			}),
 	)
+	cmd.AddCommand(reportCommand())
 	return cmd
 }
 
@@ -119,6 +120,7 @@ func loadScenario(name, short, example string, required []string, run func(conte
 	fl.StringVar(&f.manifest, "manifest", "", "file for every acknowledged offset")
 	fl.StringArrayVar(&f.cpu, "cpu", nil, "NAME=PID: report CPU seconds per GiB of that process (repeatable)")
 	fl.StringVar(&f.jsonFile, "json", "", "file for the report as JSON")
+	fl.StringVar(&f.htmlFile, "html", "", "file for the report as a page with plots")
 	fl.StringVar(&f.hdrFile, "hdr", "", "file for the histograms as an HdrHistogram log")
 	fl.StringVar(&f.profileKind, "profile", "", "profile the load generator: cpu, mem, mutex or block")
 	if name == "catchup" {
@@ -227,6 +229,11 @@ func (f *loadFlags) run(cmd *cobra.Command, scenario func(context.Context, *load
 	if f.jsonFile != "" {
 		if err := report.WriteJSON(f.jsonFile); err != nil {
 			return fmt.Errorf("--json: %w", err)
+		}
+	}
+	if f.htmlFile != "" {
+		if err := writeHTML(f.htmlFile, []*loadgen.Report{report}); err != nil {
+			return fmt.Errorf("--html: %w", err)
 		}
 	}
 	if f.hdrFile != "" {
