@@ -111,10 +111,11 @@ func (l *loop) build(version int16, rtt time.Duration) {
 // the source ends.
 func (l *loop) addedAgain() bool {
 	for _, f := range l.forgotten {
-		if f.topic.partitions[f.partition] != nil {
-			return true
+		t := l.byName[f.topic.name] // a topic that lost its last partition was made anew
+		if t == nil || t.id != f.topic.id {
+			continue
 		}
-		if t := l.byName[f.topic.name]; t != nil && t.id == f.topic.id && t.partitions[f.partition] != nil {
+		if p := t.partitions[f.partition]; p != nil && p.fetchable() {
 			return true
 		}
 	}
