@@ -1,0 +1,108 @@
+package quota
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestLimiterKeepsTheRate drives a fetch loop with responses of any size and delay
+// against the limiter and counts bytes per second of its clock (SPEC section 12).
+func TestLimiterKeepsTheRate(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rate := rapid.Int64Range(50_000, 200_000_000).Draw(t, "rate")
+		batch := rapid.Int64Range(200, 1<<20).Draw(t, "batch")
+		rtt := time.Duration(rapid.Int64Range(0, 40).Draw(t, "rtt ms")) * time.Millisecond
+		start := time.Unix(1000, 0)
+		now := start
+		l := NewLimiter(now, rate)
+		perSecond := map[int64]int64{}
+		var total int64
+		for now.Sub(start) < 12*time.Second {
+			granted, retry := l.Reserve(now, min(batch, 64<<10), 10<<20)
+			if granted == 0 {
+				if retry <= 0 {
+					t.Fatal("nothing granted and nothing to wait for")
+				}
+				now = now.Add(retry)
+				continue
+			}
+			now = now.Add(rtt + 50*time.Microsecond)
+			used := granted / batch * batch // whole batches
+			if used == 0 {
+				used = batch // a source sends one batch even if it is larger
+			}
+			l.Settle(now, granted, used)
+			perSecond[int64(now.Sub(start)/time.Second)] += used
+			total += used
+		}
+		// The first second may use the burst that was saved up; ten whole ones follow.
+		var ten int64
+		for s := int64(1); s <= 10; s++ {
+			ten += perSecond[s]
+			if over := perSecond[s] - rate*12/10; over > batch {
+				t.Fatalf("second %d: %d bytes at a rate of %d and batches of %d", s, perSecond[s], rate, batch)
+			}
+		}
+		off := ten - 10*rate
+		if off < 0 {
+			off = -off
+		}
+		if limit := max(10*rate/50, batch); off > limit {
+			t.Fatalf("%d bytes in ten seconds at a rate of %d: off by %d, allowed %d", ten, rate, off, limit)
+		}
+	})
+}
+
+func TestLimiterFollowsAChange(t *testing.T) {
+	now := time.Unix(1000, 0)
+	l := NewLimiter(now, 50_000_000)
+	use := func(d time.Duration) (bytes int64) {
+		end := now.Add(d)
+		for now.Before(end) {
+			granted, retry := l.Reserve(now, 64<<10, 1<<20)
+			if granted == 0 {
+				now = now.Add(min(retry, end.Sub(now)))
+				continue
+			}
+			now = now.Add(time.Millisecond)
+			l.Settle(now, granted, granted)
+			bytes += granted
+		}
+		return bytes
+	}
+	use(2 * time.Second)
+	for _, rate := range []int64{200_000_000, 20_000_000, 1_000_000} {
+		l.SetRate(now, rate)
+		use(time.Second)
+		if got := use(time.Second); got > rate*12/10 || got < rate*8/10 {
+			t.Errorf("%d bytes in the second second at a rate of %d", got, rate)
+		}
+	}
+	l.SetRate(now, Unlimited)
+	if granted, _ := l.Reserve(now, 1, 1<<40); granted != 1<<40 || l.Limited() {
+		t.Errorf("unlimited grants %d", granted)
+	}
+	l.Settle(now, 1<<40, 0)
+	l.SetRate(now, 1000)
+	if granted, retry := l.Reserve(now, 100, 1<<20); granted != 0 || retry <= 0 {
+		t.Errorf("a new limit begins with %d saved up", granted)
+	}
+}
+
+// TestOneLargeBatchMakesADebt: 20 MiB at 5 MB/s are paid off before anything else comes (C78).
+func TestOneLargeBatchMakesADebt(t *testing.T) {
+	now := time.Unix(1000, 0)
+	l := NewLimiter(now, 5_000_000)
+	granted, _ := l.Reserve(now, 64<<10, 1<<20)
+	l.Settle(now, granted, 20<<20)
+	_, retry := l.Reserve(now, 64<<10, 1<<20)
+	if retry < 4*time.Second || retry > 4300*time.Millisecond {
+		t.Errorf("the debt is paid off after %s", retry)
+	}
+	now = now.Add(retry)
+	if granted, _ := l.Reserve(now, 64<<10, 1<<20); granted < 64<<10-1 {
+		t.Errorf("%d granted after the debt", granted)
+	}
+}
