@@ -9,9 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"stet/broker"
 	"stet/broker/mirrormsg"
@@ -245,20 +243,7 @@ func (w *world) failed(topic string, partition int32) part {
 // stored reads the raw batches of a partition of the broker from an offset on.
 func (w *world) stored(topic string, partition int32, from int64) []byte {
 	w.t.Helper()
-	req := kmsg.NewPtrFetchRequest()
-	req.ReplicaID, req.ReplicaState.ID, req.SessionEpoch, req.MaxBytes = -1, -1, -1, 50<<20
-	rt := kmsg.NewFetchRequestTopic()
-	rt.Topic = topic
-	rp := kmsg.NewFetchRequestTopicPartition()
-	rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes, rp.CurrentLeaderEpoch, rp.LastFetchedEpoch = partition, from, 50<<20, -1, -1
-	rt.Partitions = append(rt.Partitions, rp)
-	req.Topics = append(req.Topics, rt)
-	resp := doFetch(w.ctx, w.t, w.cl, req, 12)
-	p := resp.Topics[0].Partitions[0]
-	if p.ErrorCode != 0 {
-		w.t.Fatalf("%s-%d: %v", topic, partition, kerr.ErrorForCode(p.ErrorCode))
-	}
-	return p.RecordBatches
+	return fetchAll(w.ctx, w.t, w.cl, 1, topic, partition, from)
 }
 
 // same is the byte comparison that ends every test: what the source has, from its log start on.
