@@ -200,7 +200,7 @@ func TestConfigErrorsNameFileLineKeyAndNearest(t *testing.T) {
 		{"listeners=PLAINTEXT:9092\n", "NAME://HOST:PORT"},
 		{"listeners=SSL://:9093\n", "SSL"},
 		{"controller.quorum.voters=1@a:1,2@b:1\n", "controller.quorum.voters"},
-		{"mirror.replication.throttled.rate=5\n", "mirror.replication.throttled.rate"},
+		{"mirror.replication.throttled.rate=0\n", "mirror.replication.throttled.rate"},
 		{"sasl.enabled.mechanisms=PLAIN\n", "sasl.enabled.mechanisms"},
 	} {
 		if err := os.WriteFile(file, []byte(c.text), 0o644); err != nil {

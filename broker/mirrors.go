@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"stet/broker/group"
@@ -13,6 +14,7 @@ import (
 	"stet/fetcher"
 	"stet/internal/clock"
 	"stet/metrics"
+	"stet/quota"
 	"stet/zerocopy"
 )
 
@@ -22,11 +24,13 @@ type mirrors struct {
 	b        *Broker
 	pool     *zerocopy.Pool
 	counters *fetcher.Counters
+	throttle *quota.Limiter
 }
 
 func (b *Broker) startMirrors() {
 	m := &mirrors{
 		b: b, counters: &fetcher.Counters{}, pool: zerocopy.NewPool(b.cfg.int("mirror.fetch.memory.bytes")),
+		throttle: quota.NewLimiter(time.Now(), b.throttledRate()),
 	}
 	fetches, stops := b.metrics.Durations(metrics.MirrorFetchDuration), b.metrics.Durations(metrics.MirrorStopDuration)
 	requests, throttle := b.metrics.Totals(metrics.MirrorFetchRequests), b.metrics.Totals(metrics.MirrorThrottle)
@@ -39,7 +43,14 @@ func (b *Broker) startMirrors() {
 			fetches.Observe(d, name)
 			requests.Add(1, name)
 		},
-		OnThrottle:  func(name string, d time.Duration) { throttle.Add(d.Seconds(), name, "source") },
+		OnThrottle: func(name string, own bool, d time.Duration) {
+			side := "source"
+			if own {
+				side = "own"
+			}
+			throttle.Add(d.Seconds(), name, side)
+		},
+		Throttle: m.throttle, Throttled: b.throttled,
 		OnSyncError: func(name, step string) { syncErrors.Add(1, name, step) },
 		OnStop:      func(name string, d time.Duration) { stops.Observe(d, name) },
 	})
@@ -48,8 +59,32 @@ func (b *Broker) startMirrors() {
 	m.Apply(meta.Diff(meta.Empty(), b.quorum.Image()))
 }
 
-func (m *mirrors) apply(d *meta.Delta) { m.Apply(d) }
-func (m *mirrors) close()              { m.Close() }
+func (m *mirrors) apply(d *meta.Delta) {
+	if slices.ContainsFunc(d.Configs, func(r meta.Resource) bool { return r.Type == meta.ResourceBroker }) {
+		m.throttle.SetRate(time.Now(), m.b.throttledRate())
+	}
+	m.Apply(d)
+}
+
+// throttledRate is mirror.replication.throttled.rate in bytes per second.
+func (b *Broker) throttledRate() int64 { return int64(b.live("mirror.replication.throttled.rate")()) }
+
+// throttled says whether the mirror throttle applies to the replica of a partition
+// on this broker (SPEC section 12): there is a rate, and the topic lists it.
+func (b *Broker) throttled(topic string, partition int32) bool {
+	if b.throttledRate() == quota.Unlimited {
+		return false
+	}
+	const key = "mirror.replication.throttled.replicas"
+	img := b.quorum.Image()
+	v, ok := img.Config(meta.ResourceTopic, topic)[key]
+	if !ok {
+		v, _ = configs.BrokerValue(b.levels(img), key)
+	}
+	return configs.ThrottledReplicas(v, partition, b.node)
+}
+
+func (m *mirrors) close() { m.Close() }
 
 // gateOf is the gate of a partition before the mirror manager has looked at it.
 func gateOf(img *meta.Image, t *meta.Topic, p int32) replica.Gate {

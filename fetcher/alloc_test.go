@@ -39,7 +39,7 @@ func (c *noConn) Receive(context.Context) (zerocopy.Lease, []byte, error) {
 func testLoop(partitions int) (*loop, []*partition) {
 	m := NewManager(Options{Events: noEvents{}})
 	mi := &mirror{name: "m", config: DefaultConfig()}
-	l := newLoop(m, mi, loopKey{1, 0}, newGate(func(error) {}))
+	l := newLoop(m, mi, loopKey{broker: 1}, newGate(func(error) {}))
 	var ps []*partition
 	for i := range partitions {
 		p := newPartition(Assignment{ID: ID{TopicID: [16]byte{1}, Topic: "t", Partition: int32(i)}, Sink: &devNull{}})
@@ -80,7 +80,7 @@ func TestNoAllocationPerBatch(t *testing.T) {
 			p.next, p.epoch = 0, 0
 			l.touch(p)
 		}
-		if ok, err := l.send(conn); !ok || err != nil {
+		if ok, _, err := l.send(conn); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 		if err := l.plan(body, now); err != nil {
@@ -114,7 +114,7 @@ func BenchmarkResponse(b *testing.B) {
 					p.next, p.epoch = 0, 0
 					l.touch(p)
 				}
-				if _, err := l.send(conn); err != nil {
+				if _, _, err := l.send(conn); err != nil {
 					b.Fatal(err)
 				}
 				if err := l.plan(body, time.Time{}); err != nil {

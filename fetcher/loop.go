@@ -28,6 +28,7 @@ type loop struct {
 	wake   chan struct{} // holds one token when there may be work
 
 	connected atomic.Bool
+	heldAt    atomic.Int64 // UnixNano of the last time that the throttle had nothing; 0: never
 
 	mu         sync.Mutex
 	closed     bool // ended: takes no more partitions
@@ -53,6 +54,8 @@ type loop struct {
 	rate    float64 // bytes per second, smoothed
 	rotate  int
 	scratch []*partition
+	// reserved are the bytes that the outstanding request may bring (throttled loops)
+	reserved int64
 }
 
 type forgotten struct {
@@ -182,7 +185,7 @@ func (l *loop) status(id ID) (Status, bool) {
 	if p == nil {
 		return Status{}, false
 	}
-	s := Status{Broker: l.key.broker, Fetcher: l.key.n, Covered: p.covered, Halted: p.halted, Err: l.gate.state()}
+	s := Status{Broker: l.key.broker, Fetcher: l.key.n, Covered: p.covered, Halted: p.halted, Throttled: l.heldBack(time.Now()), Err: l.gate.state()}
 	if p.inRequest && p.fetched && l.covered.After(s.Covered) {
 		s.Covered = l.covered
 	}
@@ -319,11 +322,15 @@ func (l *loop) serve(ctx context.Context, conn Conn) error {
 				return ctx.Err()
 			}
 			var err error
-			if out, err = l.send(conn); err != nil {
+			var wait time.Duration
+			if out, wait, err = l.send(conn); err != nil {
 				return err
 			}
 			sentAt = time.Now()
 			if !out {
+				if err := l.heldFor(ctx, wait); err != nil {
+					return err
+				}
 				continue
 			}
 		}
@@ -342,7 +349,7 @@ func (l *loop) serve(ctx context.Context, conn Conn) error {
 		planErr := l.plan(body, now)
 		throttle := time.Duration(l.walker.ThrottleMillis) * time.Millisecond
 		if planErr == nil && throttle <= 0 {
-			if out, planErr = l.send(conn); out {
+			if out, _, planErr = l.send(conn); out { // a loop that is held back waits above, after the append
 				sentAt = time.Now()
 			}
 		}
@@ -355,13 +362,24 @@ func (l *loop) serve(ctx context.Context, conn Conn) error {
 		if throttle > 0 {
 			c.ThrottleMillis.Add(throttle.Milliseconds())
 			if l.m.o.OnThrottle != nil {
-				l.m.o.OnThrottle(l.mirror, throttle)
+				l.m.o.OnThrottle(l.mirror, false, throttle)
 			}
 			if err := sleep(ctx, throttle, nil); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// heldFor waits for the throttle.
+func (l *loop) heldFor(ctx context.Context, wait time.Duration) error {
+	if wait <= 0 {
+		return nil
+	}
+	if l.m.o.OnThrottle != nil {
+		l.m.o.OnThrottle(l.mirror, true, wait)
+	}
+	return sleep(ctx, wait, l.wake) // whoever changes the partitions or the rate may end it early
 }
 
 // deliver hands out the events that were collected, with no lock held.

@@ -23,8 +23,11 @@ type Options struct {
 	MaxResponse int32
 	// OnResponse, if set, gets the time from sending a request to having its response, per mirror.
 	OnResponse func(mirror string, d time.Duration)
-	// OnThrottle, if set, gets the time for which a source asked us to wait.
-	OnThrottle func(mirror string, d time.Duration)
+	// OnThrottle, if set, gets the time for which a source asked us to wait, or, with own, for which Throttle did.
+	OnThrottle func(mirror string, own bool, d time.Duration)
+	// Throttle bounds the partitions for which Throttled says so; nil: none.
+	Throttle  Throttle
+	Throttled func(mirror string, id ID) bool
 }
 
 // Manager owns the loops. It is safe for concurrent use.
@@ -50,8 +53,9 @@ type mirror struct {
 }
 
 type loopKey struct {
-	broker int32
-	n      int
+	broker    int32
+	n         int
+	throttled bool
 }
 
 // NewManager returns a manager without mirrors.
@@ -127,7 +131,7 @@ func (m *Manager) Add(name string, as ...Assignment) error {
 }
 
 func (m *Manager) add(mi *mirror, p *partition) {
-	key := loopKey{p.broker, fetcherOf(p.id, m.fetchers)}
+	key := loopKey{p.broker, fetcherOf(p.id, m.fetchers), m.throttled(mi, p.id)}
 	l := mi.loops[key]
 	if l == nil || !l.add(p) {
 		g := mi.gates[key.broker]
@@ -191,6 +195,8 @@ type Status struct {
 	Covered time.Time
 	// Halted says that an event has ended the fetching of the partition.
 	Halted bool
+	// Throttled says that the throttle holds the partition back.
+	Throttled bool
 	// Err is why the source broker cannot be reached, or nil.
 	Err error
 }

@@ -34,6 +34,13 @@ type plan struct {
 // plan walks a response, checks all batch headers and moves the partitions' next offsets. Errors are of the
 // connection; those of partitions become events.
 func (l *loop) plan(body []byte, now time.Time) error {
+	defer func() {
+		var used int64
+		for i := range l.plans {
+			used += int64(len(l.plans[i].records))
+		}
+		l.settle(now, used)
+	}()
 	clear(l.plans)
 	l.plans = l.plans[:0]
 	w := &l.walker

@@ -46,26 +46,34 @@ func sessionError(code int16) bool {
 	return false
 }
 
-// send builds the next request and sends it. It reports false when there is nothing to fetch.
-func (l *loop) send(conn Conn) (bool, error) {
+// send builds the next request and sends it. It reports false when there is nothing to fetch, or nothing may be
+// fetched before the returned time has passed.
+func (l *loop) send(conn Conn) (sent bool, wait time.Duration, err error) {
 	version := min(conn.FetchVersion(), newestFetch)
 	rtt := conn.RTT()
+	now := time.Now()
 	l.mu.Lock()
-	l.resume(time.Now())
+	l.resume(now)
 	if l.fetchables == 0 {
 		l.mu.Unlock()
-		return false, nil
+		return false, 0, nil
+	}
+	most, least := l.limits(rtt)
+	if most, wait = l.reserve(now, most); wait > 0 {
+		l.mu.Unlock()
+		return false, wait, nil
 	}
 	if l.noIDs > 0 {
 		version = min(version, withoutTopicIDs)
 	}
+	l.req.MaxBytes, l.req.MinBytes = most, min(least, most)
 	l.build(version, rtt)
 	l.mu.Unlock()
 	if err := conn.Send(&l.req); err != nil {
-		return false, err
+		return false, 0, err
 	}
 	l.m.o.Counters.Requests.Add(1)
-	return true, nil
+	return true, 0, nil
 }
 
 // build fills l.req. The lock is held.
@@ -79,7 +87,6 @@ func (l *loop) build(version int16, rtt time.Duration) {
 	req.SetVersion(version)
 	req.ReplicaID = -1
 	req.MaxWaitMillis = int32(l.config.MaxWait.Milliseconds())
-	req.MaxBytes, l.req.MinBytes = l.limits(rtt)
 	req.IsolationLevel = 0
 	req.SessionID, req.SessionEpoch = s.id, s.epoch
 	if version < sessionsFrom {

@@ -226,13 +226,16 @@ func (m *Manager) partitionStatus(d *driver, now time.Time) PartitionStatus {
 	seen := d.lag.now(end, now)
 	s := PartitionStatus{
 		Mirror: v.mirror, Topic: d.topic, Partition: d.index, State: v.state, SourceOffset: seen.sourceEnd, DestinationOffset: end,
-		Lag: seen.records, LagTime: seen.time, RetryAttempt: v.attempt, Error: v.errText, Throttled: d.stats.throttled.Load(),
+		Lag: seen.records, LagTime: seen.time, RetryAttempt: v.attempt, Error: v.errText,
 		InBytes: d.stats.inBytes.Load(), InBatches: d.stats.inBatches.Load(), Retries: d.stats.retries.Load(), GapRecords: d.stats.gapRecords.Load(),
 		CutRecords: d.stats.cutRecords.Load(), EpochBumps: d.stats.epochBumps.Load(),
 	}
 	s.LagAge = sinceOrNever(now, m.covered(d, seen))
-	if st, ok := m.fetchStatus(d); ok && st.Err != nil && s.Error == "" {
-		s.Error = st.Err.Error()
+	if st, ok := m.fetchStatus(d); ok {
+		s.Throttled = st.Throttled
+		if st.Err != nil && s.Error == "" {
+			s.Error = st.Err.Error()
+		}
 	}
 	return s
 }

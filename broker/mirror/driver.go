@@ -115,7 +115,6 @@ type fetching struct {
 // partitionStats are counted for the metrics.
 type partitionStats struct {
 	inBytes, inBatches, retries, gapRecords, cutRecords, epochBumps atomic.Int64
-	throttled                                                       atomic.Bool
 }
 
 func newDriver(m *Manager, t *meta.Topic, index int32, part Partition) *driver {

@@ -43,6 +43,7 @@ type touched struct {
 	mirrors map[string]bool
 	gone    []partitionKey
 	all     bool
+	configs bool // of topics or brokers
 }
 
 // New returns a manager. Its goroutine starts at once; nothing happens before the first Apply.
@@ -56,6 +57,7 @@ func New(o Options) *Manager {
 	m.sizedTo = max(o.Settings().Fetchers, 1)
 	m.fetchers = fetcher.NewManager(fetcher.Options{
 		Events: (*fetchEvents)(m), Counters: o.Counters, Logger: o.Logger, Fetchers: m.sizedTo, OnResponse: o.OnFetch, OnThrottle: o.OnThrottle,
+		Throttle: o.Throttle, Throttled: o.throttled,
 		MaxResponse: int32(min(o.Pool.Budget()/4, 64<<20)),
 	})
 	go m.run()
@@ -91,12 +93,12 @@ func (m *Manager) Apply(d *meta.Delta) {
 	for _, r := range d.Configs {
 		switch r.Type {
 		case meta.ResourceTopic:
-			t.topics[r.Name] = true
+			t.topics[r.Name], t.configs = true, true
 			shut = append(shut, r.Name)
 		case meta.ResourceMirror:
 			t.mirrors[r.Name] = true
 		case meta.ResourceBroker:
-			t.all = true // settings
+			t.all, t.configs = true, true // settings
 		}
 	}
 	m.mu.Unlock()
@@ -181,6 +183,9 @@ func (m *Manager) run() {
 func (m *Manager) follow(t touched) {
 	if t.all {
 		m.resize()
+	}
+	if t.configs {
+		m.fetchers.Rethrottle()
 	}
 	for _, k := range t.gone {
 		img := m.o.Image()

@@ -45,8 +45,11 @@ type Options struct {
 	Counters *fetcher.Counters
 	// OnFetch, if set, gets the duration of every fetch of a mirror.
 	OnFetch func(mirror string, d time.Duration)
-	// OnThrottle, if set, gets the time for which a source asked a fetcher of the mirror to wait.
-	OnThrottle func(mirror string, d time.Duration)
+	// OnThrottle, if set, gets the time for which a source (or, with own, our throttle) held a fetcher of the mirror back.
+	OnThrottle func(mirror string, own bool, d time.Duration)
+	// Throttle bounds the bytes of the partitions for which Throttled says so (SPEC section 12); nil: none.
+	Throttle  fetcher.Throttle
+	Throttled func(topic string, partition int32) bool
 	// OnSyncError, if set, is told of every failed step of a refresh.
 	OnSyncError func(mirror, step string)
 	// OnStop, if set, gets the duration of every stop barrier of a partition.
@@ -77,4 +80,9 @@ func (o *Options) complete() {
 	if o.Counters == nil {
 		o.Counters = &fetcher.Counters{}
 	}
+}
+
+// throttled asks Throttled in the fetchers' terms.
+func (o *Options) throttled(_ string, id fetcher.ID) bool {
+	return o.Throttled != nil && o.Throttled(id.Topic, id.Partition)
 }

@@ -162,8 +162,6 @@ func refuseNotBuilt(key, value string) error {
 		return &NotBuiltError{key, value, "this version of Stet speaks PLAINTEXT only"}
 	case key == "authorizer.class.name" && value != "", key == "super.users" && value != "", key == "allow.everyone.if.no.acl.found":
 		return notBuilt("an authorizer")
-	case key == "mirror.replication.throttled.rate":
-		return notBuilt("the mirror throttle")
 	case key == "controller.quorum.voters" && len(SplitList(value)) > 1:
 		return &NotBuiltError{key, value, "this version of Stet runs as one broker; several voters come later"}
 	case key == "process.roles" && !strings.Contains(value, "controller"):

@@ -1,0 +1,74 @@
+package fetcher
+
+import (
+	"time"
+)
+
+// Throttle bounds the bytes of throttled partitions (SPEC section 12); quota.Limiter is one.
+// Throttled partitions have loops of their own, so that others are not touched: their fetches ask for no more
+// than was reserved, and bytes that were read are never delayed.
+type Throttle interface {
+	// Reserve takes up to want bytes, but at least least or what a burst can hold. 0: ask again after retry.
+	Reserve(now time.Time, least, want int64) (granted int64, retry time.Duration)
+	// Settle says how many bytes of a reservation were used.
+	Settle(now time.Time, granted, used int64)
+}
+
+// leastReserved is what a request of a throttled loop is worth being sent for, in bytes.
+const leastReserved = 64 << 10
+
+// throttledFor is how long partitions count as held back after their loop had to wait.
+const throttledFor = time.Second
+
+// Rethrottle asks Options.Throttled again for every partition. Those for which the answer changed move to
+// another loop; an append that is under way ends first.
+func (m *Manager) Rethrottle() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, mi := range m.mirrors {
+		for _, l := range mi.loops {
+			l.signal() // it may wait at an older rate
+		}
+		for id, l := range mi.where {
+			if m.throttled(mi, id) == l.key.throttled {
+				continue
+			}
+			if p := m.remove(mi, id); p != nil {
+				m.add(mi, p.again())
+			}
+		}
+	}
+}
+
+func (m *Manager) throttled(mi *mirror, id ID) bool {
+	return m.o.Throttle != nil && m.o.Throttled != nil && m.o.Throttled(mi.name, id)
+}
+
+// reserve is called before a request is built. It reports how long to wait when there is nothing to be had.
+func (l *loop) reserve(now time.Time, limit int32) (granted int32, wait time.Duration) {
+	if !l.key.throttled {
+		return limit, 0
+	}
+	l.settle(now, 0) // of a connection that broke
+	n, retry := l.m.o.Throttle.Reserve(now, min(leastReserved, int64(limit)), int64(limit))
+	if n == 0 {
+		l.heldAt.Store(now.UnixNano())
+		return 0, max(retry, time.Millisecond)
+	}
+	l.reserved = n
+	return int32(n), 0
+}
+
+// settle gives back what a response did not use.
+func (l *loop) settle(now time.Time, used int64) {
+	if l.reserved > 0 {
+		l.m.o.Throttle.Settle(now, l.reserved, used)
+		l.reserved = 0
+	}
+}
+
+// heldBack says whether the throttle has held the loop back lately.
+func (l *loop) heldBack(now time.Time) bool {
+	at := l.heldAt.Load()
+	return at != 0 && now.Sub(time.Unix(0, at)) < throttledFor
+}
