@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -21,6 +22,8 @@ type loadFlags struct {
 	manifest, jsonFile, hdrFile, htmlFile, profileKind string
 	cpu                                                []string
 	bootstrap, topic, source, destination, mirror, re  string
+	rates                                              string
+	each                                               time.Duration
 	fill                                               string
 	rounds, sourcePID                                  int
 }
@@ -60,6 +63,26 @@ func loadgenCommand() *cobra.Command {
 					o.Fill = n
 				}
 				return loadgen.Catchup(ctx, o)
+			}),
+		loadScenario("throttle", "Throttle a mirror at one rate after the other while it drains a backlog",
+			"  stet loadgen throttle --source 127.0.0.1:19092 --destination 127.0.0.1:9092 --mirror prod --topics 'orders.*' --rates 50MB,200MB,20MB --each 15s",
+			[]string{"source", "destination", "mirror", "topics"}, func(ctx context.Context, f *loadFlags) (*loadgen.Report, error) {
+				o := loadgen.ThrottleOptions{
+					CatchupOptions: loadgen.CatchupOptions{Options: f.o, Source: f.source, Destination: f.destination, Mirror: f.mirror, Topics: f.re}, Each: f.each,
+				}
+				for _, s := range strings.Split(f.rates, ",") {
+					r, err := loadgen.ParseRate(strings.TrimSpace(s))
+					if err != nil {
+						return nil, usagef("--rates: %w", err)
+					}
+					o.Rates = append(o.Rates, int64(r.PerSecond))
+				}
+				return loadgen.RunThrottle(ctx, o)
+			}),
+		loadScenario("failback", "Fail back to the old source (refused until mirrors can)",
+			"  stet loadgen failback --source 127.0.0.1:19092 --destination 127.0.0.1:9092 --mirror prod --topics 'orders.*'",
+			[]string{"source", "destination", "mirror", "topics"}, func(context.Context, *loadFlags) (*loadgen.Report, error) {
+				return nil, errors.New("failback needs a source that mirrors, and a Stet that fails back to it; this version does neither")
 			}),
 		loadScenario("lag", "Load the source of a mirror and measure replication lag against a control consumer",
 			"  stet loadgen lag --source 127.0.0.1:19092 --destination 127.0.0.1:9092 --topic orders --rate 20MB --duration 30s",
@@ -123,6 +146,10 @@ func loadScenario(name, short, example string, required []string, run func(conte
 	fl.StringVar(&f.htmlFile, "html", "", "file for the report as a page with plots")
 	fl.StringVar(&f.hdrFile, "hdr", "", "file for the histograms as an HdrHistogram log")
 	fl.StringVar(&f.profileKind, "profile", "", "profile the load generator: cpu, mem, mutex or block")
+	if name == "throttle" {
+		fl.StringVar(&f.rates, "rates", "50MB,200MB,20MB", "bytes per second, one after the other")
+		fl.DurationVar(&f.each, "each", 15*time.Second, "how long each rate holds")
+	}
 	if name == "catchup" {
 		fl.StringVar(&f.fill, "fill", "", "how much to write to the source first, such as 4GiB")
 	}
