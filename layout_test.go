@@ -49,7 +49,7 @@ var rules = map[string]rule{
 	"broker":               {[]string{"..."}, "composition root"},
 	"loadgen":              {[]string{"zerocopy/...", "loadgen/..."}, "measures from outside: never imports the broker"},
 	"loadgen/...":          {[]string{"zerocopy/...", "loadgen/..."}, "measures from outside: never imports the broker"},
-	"benchmarks":           {[]string{"..."}, "end to end"},
+	"benchmarks/...":       {[]string{"..."}, "end to end"},
 	"cmd/stet":             {[]string{"..."}, "the binary"},
 	"":                     {nil, "only this test"},
 }
