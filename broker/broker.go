@@ -158,6 +158,8 @@ func (b *Broker) openLogs(ctx context.Context) error {
 		FS: vfs.OS, Dirs: b.cfg.LogDirs(), NodeID: b.node, ClusterID: id, Clock: clock.System, Logger: b.logger,
 		ProducerIDExpirationMs: b.cfg.int("producer.id.expiration.ms"), RetentionCheckMs: b.cfg.int("log.retention.check.interval.ms"),
 		FlushOffsetCheckpointMs: b.cfg.int("log.flush.offset.checkpoint.interval.ms"), HighWatermarkCheckpointMs: b.cfg.int("replica.high.watermark.checkpoint.interval.ms"),
+		CleanerThreads: b.cleanerThreads(), CleanerDedupeBytes: b.cfg.int("log.cleaner.dedupe.buffer.size"), CleanerLoadFactor: b.cfg.float("log.cleaner.io.buffer.load.factor"),
+		CleanerIOBytesPerSec: b.cfg.float("log.cleaner.io.max.bytes.per.second"), CleanerBackoffMs: b.cfg.int("log.cleaner.backoff.ms"),
 	}, func(topic string) log.Config { return b.logConfig(img, topic) })
 	if err != nil {
 		return err
@@ -167,6 +169,14 @@ func (b *Broker) openLogs(ctx context.Context) error {
 	r.Strays(img)
 	b.replicas.Store(r)
 	return nil
+}
+
+// cleanerThreads is log.cleaner.threads, negative with log.cleaner.enable=false.
+func (b *Broker) cleanerThreads() int {
+	if n := b.cfg.int("log.cleaner.threads"); n > 0 && b.cfg.bool("log.cleaner.enable") {
+		return int(n)
+	}
+	return -1
 }
 
 // clusterID is the one in the metadata; a first start makes one.

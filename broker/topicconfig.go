@@ -37,6 +37,12 @@ func (b *Broker) logConfig(img *meta.Image, topic string) log.Config {
 	c.TimestampBeforeMaxMs = i64("message.timestamp.before.max.ms")
 	c.TimestampAfterMaxMs = i64("message.timestamp.after.max.ms")
 	c.CompressionType = v["compression.type"]
+	c.SegmentJitterMs = i64("segment.jitter.ms")
+	c.Preallocate = configs.Bool(v, "preallocate")
+	c.MinCleanableRatio = configs.Float64(v, "min.cleanable.dirty.ratio")
+	c.MinCompactionLagMs = i64("min.compaction.lag.ms")
+	c.MaxCompactionLagMs = i64("max.compaction.lag.ms")
+	c.DeleteRetentionMs = i64("delete.retention.ms")
 	return c
 }
 

@@ -159,10 +159,10 @@ func (l *Log) mustRoll(cfg *Config, b batch.Batch, pending int64, first bool, no
 		return false // time and index limits are looked at once per append
 	}
 	if s.firstTs >= 0 {
-		if b.MaxTimestamp()-s.firstTs > cfg.SegmentMs {
+		if b.MaxTimestamp()-s.firstTs > cfg.rollMs()-s.jitterMs {
 			return true
 		}
-	} else if now-s.createdMs > cfg.SegmentMs {
+	} else if now-s.createdMs > cfg.rollMs()-s.jitterMs {
 		return true
 	}
 	return s.full(cfg.SegmentIndexBytes)

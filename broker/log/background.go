@@ -144,6 +144,9 @@ func (d *dataDir) checkpointOffsets(logs []*Log, sync bool) error {
 		return err
 	}
 	if sync {
+		if err := d.forgetCleaned(); err != nil {
+			return err
+		}
 		clear(d.gone)
 	}
 	return nil
@@ -225,13 +228,19 @@ func (m *Manager) flushOld(logs []*Log) {
 }
 
 // Run does the periodic work until ctx ends: flushes of rolled segments and by flush.ms,
-// checkpoints, delayed removal, retention, expiry of producers.
+// checkpoints, delayed removal, retention, expiry of producers, and compaction on goroutines
+// of its own, which have ended when it returns.
 func (m *Manager) Run(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	var sinceHW, sinceOffsets, sinceRetention time.Duration
 	m.RemoveDue()
+	if m.o.CleanerThreads > 0 {
+		var wg sync.WaitGroup
+		wg.Go(func() { m.runCleaners(ctx) })
+		defer wg.Wait()
+	}
 	for {
 		select {
 		case <-ctx.Done():

@@ -20,6 +20,7 @@ const (
 	recoveryPointFile = "recovery-point-offset-checkpoint"
 	logStartFile      = "log-start-offset-checkpoint"
 	highWatermarkFile = "replication-offset-checkpoint"
+	cleanerFile       = "cleaner-offset-checkpoint"
 )
 
 // topicPartition names a partition.

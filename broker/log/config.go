@@ -2,6 +2,7 @@ package log
 
 import (
 	"math"
+	"math/rand/v2"
 	"strings"
 )
 
@@ -23,6 +24,13 @@ type Config struct {
 	TimestampBeforeMaxMs   int64  // message.timestamp.before.max.ms
 	TimestampAfterMaxMs    int64  // message.timestamp.after.max.ms
 	CompressionType        string // batches stay as the producer sent them, whatever this says
+
+	SegmentJitterMs    int64   // segment.jitter.ms: a segment is rolled up to so much earlier
+	Preallocate        bool    // preallocate
+	MinCleanableRatio  float64 // min.cleanable.dirty.ratio
+	MinCompactionLagMs int64   // min.compaction.lag.ms
+	MaxCompactionLagMs int64   // max.compaction.lag.ms
+	DeleteRetentionMs  int64   // delete.retention.ms: how long tombstones and markers stay
 }
 
 // DefaultConfig returns Kafka's defaults.
@@ -42,8 +50,28 @@ func DefaultConfig() Config {
 		TimestampBeforeMaxMs: math.MaxInt64,
 		TimestampAfterMaxMs:  3600000,
 		CompressionType:      "producer",
+		MinCleanableRatio:    0.5,
+		MaxCompactionLagMs:   math.MaxInt64,
+		DeleteRetentionMs:    24 * 3600 * 1000,
 	}
 }
 
 func (c *Config) compacted() bool { return strings.Contains(c.CleanupPolicy, "compact") }
 func (c *Config) deletes() bool   { return strings.Contains(c.CleanupPolicy, "delete") }
+
+// rollMs is segment.ms, or less where records must not stay out of compaction for so long.
+func (c *Config) rollMs() int64 {
+	if c.compacted() && c.MaxCompactionLagMs > 0 {
+		return min(c.SegmentMs, c.MaxCompactionLagMs)
+	}
+	return c.SegmentMs
+}
+
+// jitter draws how much earlier than segment.ms a segment is rolled, so that segments that
+// were begun together do not all end together.
+func (c *Config) jitter() int64 {
+	if n := min(c.SegmentJitterMs, c.SegmentMs); n > 0 {
+		return rand.Int64N(n)
+	}
+	return 0
+}

@@ -34,6 +34,7 @@ type dataDir struct {
 	mu      sync.Mutex
 	durable map[topicPartition]int64 // recovery points as the checkpoint on disk has them
 	starts  map[topicPartition]int64 // the same for log starts
+	cleaned map[topicPartition]int64 // the same for the cleaner
 	hwText  string                   // the high watermark checkpoint as written last
 	gone    map[topicPartition]bool  // partitions that are not there, but have lines on disk
 }
@@ -70,7 +71,7 @@ func (m *Manager) openDirs() error {
 		if err := makeDir(fsys, path); err != nil {
 			return fmt.Errorf("log directory %s: %w", path, err)
 		}
-		d := &dataDir{fs: fsys, path: path, durable: map[topicPartition]int64{}, starts: map[topicPartition]int64{}, gone: map[topicPartition]bool{}}
+		d := &dataDir{fs: fsys, path: path, durable: map[topicPartition]int64{}, starts: map[topicPartition]int64{}, cleaned: map[topicPartition]int64{}, gone: map[topicPartition]bool{}}
 		m.dirs = append(m.dirs, d)
 		var err error
 		if d.lock, err = fsys.Lock(filepath.Join(path, lockFile)); err != nil {
@@ -175,11 +176,11 @@ func (m *Manager) loadDir(d *dataDir) error {
 	if err != nil {
 		return fmt.Errorf("log directory %s: %w", d.path, err)
 	}
-	var recovery, start, hw map[topicPartition]int64
+	var recovery, start, hw, cleaned map[topicPartition]int64
 	for _, c := range []struct {
 		name string
 		m    *map[topicPartition]int64
-	}{{recoveryPointFile, &recovery}, {logStartFile, &start}, {highWatermarkFile, &hw}} {
+	}{{recoveryPointFile, &recovery}, {logStartFile, &start}, {highWatermarkFile, &hw}, {cleanerFile, &cleaned}} {
 		p, err := readFile(m.o.FS, filepath.Join(d.path, c.name))
 		if err == nil {
 			*c.m, err = decodeOffsets(p)
@@ -194,6 +195,7 @@ func (m *Manager) loadDir(d *dataDir) error {
 	}
 	maps.Copy(d.durable, recovery)
 	maps.Copy(d.starts, start)
+	maps.Copy(d.cleaned, cleaned)
 	var found []topicPartition
 	for _, e := range entries {
 		switch name := e.Name(); {
@@ -206,7 +208,7 @@ func (m *Manager) loadDir(d *dataDir) error {
 			}
 		}
 	}
-	for _, c := range []map[topicPartition]int64{recovery, start, hw} {
+	for _, c := range []map[topicPartition]int64{recovery, start, hw, cleaned} {
 		for tp := range c {
 			d.gone[tp] = true
 		}
@@ -224,7 +226,11 @@ func (m *Manager) loadDir(d *dataDir) error {
 			d.mu.Unlock()
 			return
 		}
-		l := openPartition(m, dir, tp, m.configOf(tp.topic), loadFrom{recovery[tp], start[tp], hw[tp], clean})
+		from := loadFrom{recoveryPoint: recovery[tp], start: start[tp], hw: hw[tp], cleaned: -1, clean: clean}
+		if o, ok := cleaned[tp]; ok {
+			from.cleaned = o
+		}
+		l := openPartition(m, dir, tp, m.configOf(tp.topic), from)
 		if l.recoveryPoint.Load() < l.end.Load() {
 			m.flushSoon(l)
 		}
@@ -288,6 +294,11 @@ func (m *Manager) lowerDurable(l *Log, offset int64) error {
 		points := maps.Clone(d.durable)
 		points[l.tp] = offset
 		if err := d.writeRecoveryPoints(points); err != nil {
+			return err
+		}
+	}
+	if o, ok := d.cleaned[l.tp]; ok && o > offset {
+		if err := d.writeCleaned(l.tp, offset); err != nil {
 			return err
 		}
 	}

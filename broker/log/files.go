@@ -96,6 +96,7 @@ type listing struct {
 	snapshots []int64 // ascending
 	txns      map[int64]bool
 	orphans   []string // left over by deletions, compactions and half-written replacements
+	swaps     bool     // an exchange of the cleaner is to be completed or taken back
 }
 
 func snapshotOffsets(fsys vfs.FS, dir string) ([]int64, error) {
@@ -103,8 +104,7 @@ func snapshotOffsets(fsys vfs.FS, dir string) ([]int64, error) {
 	return l.snapshots, err
 }
 
-// list reads a directory. A swap file of Kafka's cleaner is an error: only Kafka can finish
-// what it began there.
+// list reads a directory in which finishSwaps has left no exchange open.
 func list(fsys vfs.FS, dir string) (listing, error) {
 	l := listing{txns: map[int64]bool{}}
 	entries, err := fsys.ReadDir(dir)
@@ -131,10 +131,10 @@ func list(fsys vfs.FS, dir string) (listing, error) {
 		switch filepath.Ext(name) {
 		case indexSuffix, timeIndexSuffix, txnIndexSuffix:
 			indexes = append(indexes, name)
-		case deletedSuffix, ".cleaned", ".tmp":
+		case deletedSuffix, cleanedSuffix, ".tmp":
 			l.orphans = append(l.orphans, name)
-		case ".swap":
-			return l, fmt.Errorf("%s: a compaction by Apache Kafka was interrupted: start and stop Kafka on this directory first", filepath.Join(dir, name))
+		case swapSuffix:
+			l.swaps = true
 		}
 	}
 	slices.Sort(l.segments)
@@ -153,7 +153,7 @@ func list(fsys vfs.FS, dir string) (listing, error) {
 // hasData says whether any segment of the directory holds a byte.
 func hasData(fsys vfs.FS, dir string) (bool, error) {
 	l, err := list(fsys, dir)
-	if err != nil {
+	if err != nil || l.swaps {
 		return true, err
 	}
 	for _, base := range l.segments {

@@ -15,7 +15,8 @@ type loadFrom struct {
 	recoveryPoint int64
 	start         int64
 	hw            int64
-	clean         bool // the last shutdown was clean: nothing needs to be scanned
+	cleaned       int64 // the cleaner's checkpoint, -1: none
+	clean         bool  // the last shutdown was clean: nothing needs to be scanned
 }
 
 func newLog(m *Manager, dir string, tp topicPartition, cfg Config) *Log {
@@ -24,6 +25,8 @@ func newLog(m *Manager, dir string, tp topicPartition, cfg Config) *Log {
 	l.retention.Store(true)
 	l.recovered.CutFrom = -1
 	l.unstable.Store(noOffset)
+	l.cleaned.Store(-1)
+	l.compacted.Store(-1)
 	return l
 }
 
@@ -40,7 +43,17 @@ func newLog(m *Manager, dir string, tp topicPartition, cfg Config) *Log {
 //     below the scanned part is believed; the rest is made again from batches.
 //   - a new partition whose directory entry survived but not its files: made again when it
 //     holds no data (Manager.Create).
+//   - an exchange of segments by the cleaner: see compact.go.
 func (l *Log) open(from loadFrom) error {
+	notes, err := finishSwaps(l.fs, l.dir)
+	for _, n := range notes {
+		l.logger.Info("interrupted compaction", "topic", l.tp.topic, "partition", l.tp.partition, "what", n)
+	}
+	if err != nil {
+		return err
+	}
+	l.cleaned.Store(from.cleaned)
+	l.readCompacted()
 	ls, err := list(l.fs, l.dir)
 	if err != nil {
 		return err
@@ -425,6 +438,7 @@ func openPartition(m *Manager, dir string, tp topicPartition, cfg Config, from l
 		l.start.Store(from.start)
 		l.hw.Store(from.hw)
 		l.recoveryPoint.Store(from.recoveryPoint)
+		l.cleaned.Store(from.cleaned)
 		l.pub.Lock()
 		l.view = view{}
 		l.pub.Unlock()

@@ -41,6 +41,8 @@ type Log struct {
 	settled    bool // nothing happened since the last clean shutdown wrote all files
 
 	recoveryPoint atomic.Int64 // below it everything is on disk
+	cleaned       atomic.Int64 // the cleaner's checkpoint, -1: none
+	compacted     atomic.Int64 // below it records may be gone because of later ones, -1: none
 
 	pub  sync.Mutex
 	view view

@@ -27,6 +27,12 @@ type ManagerOptions struct {
 	RetentionCheckMs          int64 // log.retention.check.interval.ms, 300000
 	FlushOffsetCheckpointMs   int64 // log.flush.offset.checkpoint.interval.ms, 60000
 	HighWatermarkCheckpointMs int64 // replica.high.watermark.checkpoint.interval.ms, 5000
+
+	CleanerThreads       int     // log.cleaner.threads, 1; negative: no compaction
+	CleanerDedupeBytes   int64   // log.cleaner.dedupe.buffer.size, 128 MiB for all threads
+	CleanerLoadFactor    float64 // log.cleaner.io.buffer.load.factor, 0.9
+	CleanerIOBytesPerSec float64 // log.cleaner.io.max.bytes.per.second, unlimited
+	CleanerBackoffMs     int64   // log.cleaner.backoff.ms, 15000
 }
 
 // Manager owns the log directories of a broker. It is safe for concurrent use.
@@ -40,7 +46,8 @@ type Manager struct {
 	logs   map[topicPartition]*Log
 	closed bool
 
-	bg background
+	bg    background
+	clean cleaner
 }
 
 // OpenManager locks the directories, reads their meta.properties and checkpoints, and opens
@@ -51,6 +58,7 @@ func OpenManager(o ManagerOptions, configOf func(topic string) Config) (*Manager
 	o.setDefaults()
 	m := &Manager{o: o, clusterID: o.ClusterID, configOf: configOf, logs: map[topicPartition]*Log{}}
 	m.bg.init()
+	m.clean.init(&m.o)
 	if len(o.Dirs) == 0 {
 		return nil, fmt.Errorf("log.dirs is empty")
 	}
@@ -88,10 +96,18 @@ func (o *ManagerOptions) setDefaults() {
 		{&o.RetentionCheckMs, 300000},
 		{&o.FlushOffsetCheckpointMs, 60000},
 		{&o.HighWatermarkCheckpointMs, 5000},
+		{&o.CleanerDedupeBytes, 128 << 20},
+		{&o.CleanerBackoffMs, 15000},
 	} {
 		if *d.v <= 0 {
 			*d.v = d.d
 		}
+	}
+	if o.CleanerThreads == 0 {
+		o.CleanerThreads = 1
+	}
+	if o.CleanerLoadFactor <= 0 || o.CleanerLoadFactor > 0.95 {
+		o.CleanerLoadFactor = 0.9
 	}
 }
 
@@ -155,7 +171,7 @@ func (m *Manager) Create(topic string, partition int32, id [16]byte, incarnation
 	if err := m.forgetGone(d, tp); err != nil {
 		return nil, fmt.Errorf("%w: create %s: %w", ErrStorage, dir, err)
 	}
-	l := openPartition(m, dir, tp, cfg, loadFrom{})
+	l := openPartition(m, dir, tp, cfg, loadFrom{cleaned: -1})
 	if err := l.Err(); err != nil {
 		return nil, err
 	}
@@ -190,6 +206,7 @@ func (m *Manager) delete(l *Log) error {
 	l.mu.Lock()
 	l.drop()
 	l.mu.Unlock()
+	m.clean.forgetLog(l)
 	delete(m.logs, l.tp)
 	to := filepath.Join(filepath.Dir(l.dir), deletedDirName(l.tp))
 	if err := m.o.FS.Rename(l.dir, to); err != nil && !isNotExist(err) {

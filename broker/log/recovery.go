@@ -59,7 +59,7 @@ func (l *Log) recover(k int, hadTxns map[int64]bool) (end int64, err error) {
 // segment at the log end. A cleaner may remove them too, and a gap too wide for relative
 // offsets is left out (roll syncs first).
 func (l *Log) hole(end, next int64) bool {
-	return end < next && next-end <= math.MaxInt32 && !l.cfg.Load().compacted()
+	return end < next && next-end <= math.MaxInt32 && !l.cfg.Load().compacted() && next > max(l.cleaned.Load(), l.compacted.Load())
 }
 
 // scan checks one segment. It returns the bytes and the end offset of the valid batches,

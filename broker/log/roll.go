@@ -51,6 +51,7 @@ func (l *Log) startSegment(keep []*segment, base int64) error {
 	if err != nil {
 		return l.fail("create segment", err)
 	}
+	s.jitterMs = l.cfg.Load().jitter()
 	l.segs = append(slices.Clip(keep), s)
 	l.dirDirty = true
 	return nil
@@ -92,7 +93,10 @@ func (l *Log) writeEpochs(sync bool) error {
 // no longer find the segment.
 func (l *Log) moveAside(s *segment) error {
 	l.dirDirty = true
-	for _, suffix := range []string{logSuffix, indexSuffix, timeIndexSuffix, txnIndexSuffix} {
+	s.imu.Lock()
+	s.aside = true
+	s.imu.Unlock()
+	for _, suffix := range append([]string{logSuffix}, indexSuffixes...) {
 		from := s.path + suffix
 		err := l.fs.Rename(from, from+deletedSuffix)
 		if isNotExist(err) {

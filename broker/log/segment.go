@@ -41,6 +41,7 @@ type segment struct {
 	size       int64 // valid bytes
 	next       int64 // offset after the last batch, or the next segment's base
 	createdMs  int64
+	jitterMs   int64 // how much earlier than segment.ms it is rolled
 	firstTs    int64 // max timestamp of the first batch, -1: empty
 	sinceIndex int64 // bytes since the last index entry
 	flushed    int64 // bytes known to be on disk
@@ -52,6 +53,7 @@ type segment struct {
 	maxTsAt int64  // last offset of the batch that has it
 	txns    []abortedTxn
 	used    bool // since the last sweep of idle indexes
+	aside   bool // not part of the log any more: the files of its name may be another's
 	// Entries that the files hold.
 	offsetsOnDisk, timesOnDisk, txnsOnDisk int
 }
@@ -181,7 +183,12 @@ func (s *segment) index(limit int64) (index, error) {
 	if s.idx != nil {
 		return *s.idx, nil
 	}
-	if x, ok := s.readIndex(limit); ok {
+	if s.aside {
+		if err := s.rebuild(limit); err != nil {
+			s.idx = nil
+			return index{}, err
+		}
+	} else if x, ok := s.readIndex(limit); ok {
 		s.idx = x
 	} else if err := s.rebuild(limit); err != nil {
 		s.idx = nil

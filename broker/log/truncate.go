@@ -250,6 +250,12 @@ func (s *segment) cutIndexes(pos, to int64) error {
 // and seen: the checkpoints on disk must not claim bytes that are about to be replaced.
 func (l *Log) lowerRecoveryPoint(offset int64) error {
 	l.recoveryPoint.Store(min(l.recoveryPoint.Load(), offset))
+	l.cleaned.Store(min(l.cleaned.Load(), offset))
+	if l.compacted.Load() > offset {
+		if err := l.writeCompacted(offset); err != nil {
+			return err
+		}
+	}
 	if err := l.m.lowerDurable(l, offset); err != nil {
 		return l.fail("write checkpoint", err)
 	}

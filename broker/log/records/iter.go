@@ -26,6 +26,7 @@ type Record struct {
 	ValueSize   int   // -1: null
 	Key, Value  []byte
 	Headers     []Header
+	Body        []byte // with Raw: the record's bytes from the length of the key on
 }
 
 // Iter walks the records of one batch. Use it as
@@ -39,6 +40,7 @@ type Iter struct {
 	s     stream
 	free  func()
 	full  bool
+	raw   bool
 	index int32
 	count int32
 	rec   Record
@@ -51,7 +53,7 @@ var iterPool = sync.Pool{New: func() any { return &Iter{s: stream{window: make([
 // stay valid until the next call; without, they are skipped and only the sizes are known.
 func New(b batch.Batch, full bool) *Iter {
 	it := iterPool.Get().(*Iter)
-	it.b, it.full = b, full
+	it.b, it.full, it.raw = b, full, false
 	it.index, it.count = 0, b.NumRecords()
 	it.err, it.free = nil, nil
 	it.rec = Record{}
@@ -61,6 +63,14 @@ func New(b batch.Batch, full bool) *Iter {
 	} else if it.count > 0 {
 		it.s.src, it.free, it.err = decompressor(codec, b.Records())
 	}
+	return it
+}
+
+// Raw is New for whoever writes records again: key and value are filled in, and Body, whose
+// headers are passed over without being looked at.
+func Raw(b batch.Batch) *Iter {
+	it := New(b, true)
+	it.raw = true
 	return it
 }
 
@@ -154,11 +164,17 @@ func (it *Iter) fields(s *stream, size int64) error {
 	if base := it.b.BaseSequence(); base >= 0 {
 		r.Sequence = int32((int64(base) + delta) & math.MaxInt32)
 	}
+	if it.raw {
+		r.Body = s.buf
+	}
 	if r.Key, r.KeySize, err = it.field(s, end, "key"); err != nil {
 		return err
 	}
 	if r.Value, r.ValueSize, err = it.field(s, end, "value"); err != nil {
 		return err
+	}
+	if it.raw {
+		return s.skip(end - s.read)
 	}
 	if err := it.headers(s, end); err != nil {
 		return err

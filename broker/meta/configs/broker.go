@@ -84,6 +84,12 @@ var brokerDefs = []Def{
 	{Name: "log.flush.offset.checkpoint.interval.ms", Type: Int, Default: "60000", check: atLeast(Int, 0), Doc: "How often the recovery point is written."},
 	{Name: "log.flush.start.offset.checkpoint.interval.ms", Type: Int, Default: "60000", Unused: true, check: atLeast(Int, 0), Doc: "How often the log start is written."},
 	{Name: "replica.high.watermark.checkpoint.interval.ms", Type: Long, Default: "5000", Doc: "How often the high watermark is written."},
+	{Name: "log.cleaner.enable", Type: Boolean, Default: "true", Doc: "Whether compaction runs at all."},
+	{Name: "log.cleaner.threads", Type: Int, Default: "1", check: atLeast(Int, 0), Doc: "How many logs are compacted at once."},
+	{Name: "log.cleaner.backoff.ms", Type: Long, Default: "15000", check: atLeast(Long, 0), Doc: "How long the cleaner pauses when no log needs it."},
+	{Name: "log.cleaner.dedupe.buffer.size", Type: Long, Default: "134217728", check: atLeast(Long, 1<<20), Doc: "The memory for the keys of logs that are compacted, for all threads."},
+	{Name: "log.cleaner.io.buffer.load.factor", Type: Double, Default: "0.9", check: ratio(), Doc: "How full that memory may get; above 0.95, and 0, count as 0.9."},
+	{Name: "log.cleaner.io.max.bytes.per.second", Type: Double, Default: "1.7976931348623157E308", Doc: "The rate at which all cleaner threads together read and write."},
 	{Name: "num.recovery.threads.per.data.dir", Type: Int, Default: "2", Unused: true, Dynamic: true, check: atLeast(Int, 1), Doc: "How many logs are recovered at once."},
 	{Name: "producer.id.expiration.ms", Type: Int, Default: "86400000", Dynamic: true, check: atLeast(Int, 1), Doc: "When the state of an idle producer id is dropped."},
 	// replication

@@ -17,6 +17,15 @@ func Int64(values map[string]string, key string) int64 {
 	return n
 }
 
+// Float64 reads the value of a checked double key.
+func Float64(values map[string]string, key string) float64 {
+	n, err := strconv.ParseFloat(strings.TrimSpace(values[key]), 64)
+	if err != nil {
+		panic("BUG: unchecked config " + key + "=" + values[key])
+	}
+	return n
+}
+
 // Bool reads the value of a boolean key.
 func Bool(values map[string]string, key string) bool {
 	return strings.EqualFold(strings.TrimSpace(values[key]), "true")

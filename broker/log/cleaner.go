@@ -1,0 +1,189 @@
+package log
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// cleaner shares the work of compaction between its goroutines.
+type cleaner struct {
+	mu      sync.Mutex
+	busy    map[*Log]bool
+	retryMs map[*Log]int64 // when a log that could not be compacted is tried again
+	io      *ioLimit
+}
+
+// cleanerRetryMs is how long a log is left alone after a round that failed.
+const cleanerRetryMs = 5 * 60 * 1000
+
+func (c *cleaner) init(o *ManagerOptions) {
+	c.busy, c.retryMs = map[*Log]bool{}, map[*Log]int64{}
+	c.io = newIOLimit(o.CleanerIOBytesPerSec)
+}
+
+// take picks the log that gains most from a round: one whose max.compaction.lag.ms has
+// passed before others, then by the share of bytes that were not compacted yet.
+func (m *Manager) take() (best cleanable, ok bool) {
+	now := m.o.Clock.Now().UnixMilli()
+	c := &m.clean
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range m.all() {
+		cfg := l.cfg.Load()
+		if !cfg.compacted() || l.Err() != nil || c.busy[l] || c.retryMs[l] > now {
+			continue
+		}
+		one, err := l.cleanable(now)
+		if err != nil || !one.due(cfg) {
+			continue
+		}
+		if !ok || (one.overdue && !best.overdue) || (one.overdue == best.overdue && one.ratio() > best.ratio()) {
+			best, ok = one, true
+		}
+	}
+	if ok {
+		c.busy[best.l] = true
+	}
+	return best, ok
+}
+
+// CompactOnce runs one round of the log that needs it most. It returns false if none does.
+// Run calls it.
+func (m *Manager) CompactOnce(ctx context.Context) (worked bool) {
+	c, ok := m.take()
+	if !ok {
+		return false
+	}
+	l := c.l
+	began := m.o.Clock.Now()
+	stats, err := l.compact(ctx, c, m.cleanerOptions())
+	m.clean.mu.Lock()
+	defer m.clean.mu.Unlock()
+	delete(m.clean.busy, l)
+	delete(m.clean.retryMs, l)
+	switch {
+	case err == nil:
+		m.o.Logger.Info("log compacted", "topic", l.tp.topic, "partition", l.tp.partition, "from", stats.FirstDirty, "offset", stats.End,
+			"keys", stats.Keys, "removed", stats.RecordsRemoved, "read", stats.BytesRead, "left", stats.BytesWritten, "groups", stats.Groups, "took", m.o.Clock.Now().Sub(began))
+	case errors.Is(err, errAbandoned), errors.Is(err, ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, ErrStorage):
+		// It begins anew, or the log is gone or offline and has said so itself.
+	default:
+		m.o.Logger.Error("log is not compacted", "topic", l.tp.topic, "partition", l.tp.partition, "err", err)
+		m.clean.retryMs[l] = m.o.Clock.Now().UnixMilli() + cleanerRetryMs
+	}
+	return true
+}
+
+// forgetLog drops what the cleaner knows of a deleted log.
+func (c *cleaner) forgetLog(l *Log) {
+	c.mu.Lock()
+	delete(c.retryMs, l)
+	c.mu.Unlock()
+}
+
+func (m *Manager) cleanerOptions() cleanerOptions {
+	return cleanerOptions{
+		dedupeBytes: min(m.o.CleanerDedupeBytes/int64(max(m.o.CleanerThreads, 1)), math.MaxInt32), load: m.o.CleanerLoadFactor, io: m.clean.io,
+	}
+}
+
+// runCleaners runs the cleaner's goroutines until ctx ends.
+func (m *Manager) runCleaners(ctx context.Context) {
+	var wg sync.WaitGroup
+	for range m.o.CleanerThreads {
+		wg.Go(func() {
+			backoff := time.NewTicker(time.Duration(max(m.o.CleanerBackoffMs, 1)) * time.Millisecond)
+			defer backoff.Stop()
+			for {
+				for ctx.Err() == nil && m.CompactOnce(ctx) {
+				}
+				select {
+				case <-ctx.Done():
+					return
+				case <-backoff.C:
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// setCleaned writes the cleaner's checkpoint of a log durably. Log.mu is held.
+func (m *Manager) setCleaned(l *Log, offset int64) error {
+	d := m.dirOf(l)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.writeCleaned(l.tp, offset); err != nil {
+		return err
+	}
+	l.cleaned.Store(offset)
+	return nil
+}
+
+// writeCleaned replaces the checkpoint file. d.mu is held.
+func (d *dataDir) writeCleaned(tp topicPartition, offset int64) error {
+	next := maps.Clone(d.cleaned)
+	next[tp] = offset
+	return d.writeCleanedAll(next)
+}
+
+func (d *dataDir) writeCleanedAll(next map[topicPartition]int64) error {
+	if err := writeFile(d.fs, filepath.Join(d.path, cleanerFile), encodeOffsets(next), true); err != nil {
+		return err
+	}
+	d.cleaned = next
+	return nil
+}
+
+// forgetCleaned drops the lines of partitions that are gone. d.mu is held.
+func (d *dataDir) forgetCleaned() error {
+	next := maps.Clone(d.cleaned)
+	maps.DeleteFunc(next, func(tp topicPartition, _ int64) bool { return d.gone[tp] })
+	if len(next) == len(d.cleaned) {
+		return nil
+	}
+	return d.writeCleanedAll(next)
+}
+
+// ioLimit holds the bytes that all cleaners together read and write below a rate.
+type ioLimit struct {
+	rate float64 // bytes per second
+	mu   sync.Mutex
+	free time.Time // when the bytes taken so far are paid for
+}
+
+func newIOLimit(bytesPerSec float64) *ioLimit { return &ioLimit{rate: bytesPerSec} }
+
+// ioSlack is how much may be run up before a wait is worth it.
+const ioSlack = 20 * time.Millisecond
+
+// wait takes n bytes, and waits until they fit into the rate or ctx ends.
+func (t *ioLimit) wait(ctx context.Context, n int64) error {
+	if t.rate <= 0 || t.rate >= 1<<62 {
+		return ctx.Err()
+	}
+	now := time.Now()
+	t.mu.Lock()
+	if t.free.Before(now) {
+		t.free = now
+	}
+	t.free = t.free.Add(time.Duration(float64(n) / t.rate * float64(time.Second)))
+	d := t.free.Sub(now)
+	t.mu.Unlock()
+	if d < ioSlack {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
