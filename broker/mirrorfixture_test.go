@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"stet/broker"
@@ -211,7 +214,7 @@ func (w *world) wait(what string, ok func(part) bool) []part {
 		for _, p := range last {
 			good = good && ok(p)
 		}
-		if good {
+		if good && w.readable(last) {
 			return last
 		}
 		<-time.After(10 * time.Millisecond)
@@ -221,6 +224,26 @@ func (w *world) wait(what string, ok func(part) bool) []part {
 	}
 	w.t.Fatalf("not %s after 20 s", what)
 	return nil
+}
+
+// readable says whether consumers can read all that the partitions hold: the high
+// watermark follows the log end, a moment later.
+func (w *world) readable(parts []part) bool {
+	w.t.Helper()
+	topics := map[string]bool{}
+	for _, p := range parts {
+		topics[p.topic] = true
+	}
+	ends, err := kadm.NewClient(w.cl).ListEndOffsets(w.ctx, slices.Collect(maps.Keys(topics))...)
+	if err != nil {
+		w.t.Fatalf("end offsets: %v", err)
+	}
+	for _, p := range parts {
+		if o, ok := ends.Lookup(p.topic, p.PartitionIndex); ok && o.Err == nil && o.Offset < p.DestinationOffset {
+			return false
+		}
+	}
+	return true
 }
 
 func mirroring(p part) bool { return p.State == "MIRRORING" && p.Lag == 0 && p.SourceOffset >= 0 }
