@@ -46,13 +46,12 @@ type versionRange struct{ min, max int16 }
 func (o *Options) dial(ctx context.Context, addr, clientID string, pool *zerocopy.Pool, limit, eager int) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.DialTimeout)
 	defer cancel()
-	start := time.Now()
 	conn, err := o.Dial(ctx, "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("cannot connect to %s: %w", addr, plainError(err))
 	}
 	l := &link{
-		conn: conn, addr: addr, rtt: time.Since(start), formatter: kmsg.NewRequestFormatter(kmsg.FormatterClientID(clientID)),
+		conn: conn, addr: addr, formatter: kmsg.NewRequestFormatter(kmsg.FormatterClientID(clientID)),
 		reader: frame.Reader{R: conn, Pool: pool, Limit: limit, Eager: eager},
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
@@ -103,10 +102,12 @@ func (l *link) negotiate(ctx context.Context) error {
 	req.ClientSoftwareName, req.ClientSoftwareVersion = "stet", "1"
 	for _, version := range []int16{3, 0} {
 		req.SetVersion(version)
+		start := time.Now()
 		lease, body, err := l.exchange(ctx, req)
 		if err != nil {
 			return l.explain(err)
 		}
+		l.rtt = time.Since(start) // of bytes: a proxy on the way answers the handshake itself
 		resp := kmsg.NewPtrApiVersionsResponse()
 		resp.SetVersion(version)
 		if len(body) >= 2 && int16(body[0])<<8|int16(body[1]) == kerr.UnsupportedVersion.Code {

@@ -24,8 +24,8 @@ var Mirror = withRefusal(newTable("mirror", []Def{
 	{Name: "request.timeout.ms", Type: Int, Default: "30000", check: atLeast(Int, 1), Doc: "How long an answer of the source is waited for."},
 	{Name: "socket.connection.setup.timeout.ms", Type: Long, Default: "10000", check: atLeast(Long, 1), Doc: "How long a connection may take."},
 	{Name: "socket.connection.setup.timeout.max.ms", Type: Long, Default: "30000", check: atLeast(Long, 1), Doc: "The upper bound of the above when it fails again and again."},
-	{Name: "socket.receive.buffer.bytes", Type: Int, Default: "65536", check: atLeast(Int, -1), Doc: "SO_RCVBUF; -1: the system's."},
-	{Name: "socket.send.buffer.bytes", Type: Int, Default: "131072", check: atLeast(Int, -1), Doc: "SO_SNDBUF; -1: the system's."},
+	{Name: "socket.receive.buffer.bytes", Type: Int, Default: "-1", check: atLeast(Int, -1), Doc: "SO_RCVBUF; -1: the system's."},
+	{Name: "socket.send.buffer.bytes", Type: Int, Default: "-1", check: atLeast(Int, -1), Doc: "SO_SNDBUF; -1: the system's."},
 	{Name: "connections.max.idle.ms", Type: Long, Default: "540000", check: atLeast(Long, -1), Doc: "When an idle connection is closed."},
 	{Name: "security.protocol", Type: String, Default: "PLAINTEXT", Doc: "How to talk to the source."},
 }), refuseMirrorSecurity)
