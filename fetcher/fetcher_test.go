@@ -608,3 +608,49 @@ func TestUnknownMirror(t *testing.T) {
 	m.Remove("x", fetcher.ID{})
 	m.RemoveMirror("x")
 }
+
+// TestBalanceMovesPartitionsUnderLoad: partitions that carry the bytes are spread over the fetchers, and not a byte is lost on the way.
+func TestBalanceMovesPartitionsUnderLoad(t *testing.T) {
+	r := newRig(t, 1)
+	r.m.Resize(2)
+	tp := r.cluster.CreateTopic("t", 8)
+	sinks := make([]*memSink, 8)
+	for p := range sinks {
+		sinks[p] = newSink()
+		r.add(tp, int32(p), sinks[p])
+	}
+	on := func(p int32) int {
+		st, ok := r.m.Status("m", id(tp, p))
+		if !ok {
+			t.Fatalf("partition %d is not fetched", p)
+		}
+		return st.Fetcher
+	}
+	var busy []int32 // all load on one fetcher
+	for p := range int32(8) {
+		if on(p) == on(0) {
+			busy = append(busy, p)
+		}
+	}
+	for range 5 {
+		for _, p := range busy {
+			r.cluster.Produce(tp, p, 20, 500)
+		}
+		for _, p := range busy {
+			sinks[p].untilEnd(t, tp.Logs[p].End())
+		}
+		r.m.Balance()
+	}
+	perFetcher := map[int]int{}
+	for _, p := range busy {
+		perFetcher[on(p)]++
+	}
+	if len(perFetcher) != 2 || perFetcher[0] != perFetcher[1] {
+		t.Errorf("the busy partitions are on %v", perFetcher)
+	}
+	for p := range int32(8) {
+		r.cluster.Produce(tp, p, 1, 10)
+		sinks[p].untilEnd(t, tp.Logs[p].End())
+		r.equal(tp, p, sinks[p])
+	}
+}

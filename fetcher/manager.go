@@ -49,6 +49,7 @@ type mirror struct {
 	config Config
 	loops  map[loopKey]*loop
 	where  map[ID]*loop
+	placed map[ID]int // fetchers that Balance has chosen
 	gates  map[int32]*gate
 }
 
@@ -81,7 +82,7 @@ func (m *Manager) SetMirror(name string, leader Leader, config Config) {
 	defer m.mu.Unlock()
 	mi := m.mirrors[name]
 	if mi == nil {
-		m.mirrors[name] = &mirror{name: name, leader: leader, config: config, loops: map[loopKey]*loop{}, where: map[ID]*loop{}, gates: map[int32]*gate{}}
+		m.mirrors[name] = &mirror{name: name, leader: leader, config: config, loops: map[loopKey]*loop{}, where: map[ID]*loop{}, placed: map[ID]int{}, gates: map[int32]*gate{}}
 		return
 	}
 	changed := mi.leader != leader
@@ -131,7 +132,7 @@ func (m *Manager) Add(name string, as ...Assignment) error {
 }
 
 func (m *Manager) add(mi *mirror, p *partition) {
-	key := loopKey{p.broker, fetcherOf(p.id, m.fetchers), m.throttled(mi, p.id)}
+	key := loopKey{p.broker, m.fetcherOf(mi, p.id), m.throttled(mi, p.id)}
 	l := mi.loops[key]
 	if l == nil || !l.add(p) {
 		g := mi.gates[key.broker]
@@ -175,6 +176,7 @@ func (m *Manager) Resize(fetchers int) {
 	defer m.mu.Unlock()
 	m.fetchers = max(fetchers, 1)
 	for _, mi := range m.mirrors {
+		clear(mi.placed)
 		for id, l := range mi.where {
 			if fetcherOf(id, m.fetchers) == l.key.n {
 				continue
@@ -251,6 +253,14 @@ func (m *Manager) forget(l *loop) {
 	if mi := m.mirrors[l.mirror]; mi != nil && mi.loops[l.key] == l {
 		delete(mi.loops, l.key)
 	}
+}
+
+// fetcherOf is where Balance has put a partition, or where it belongs before anything is known of its load.
+func (m *Manager) fetcherOf(mi *mirror, id ID) int {
+	if n, ok := mi.placed[id]; ok && n < m.fetchers {
+		return n
+	}
+	return fetcherOf(id, m.fetchers)
 }
 
 // fetcherOf spreads the partitions of each topic over the fetchers, one after the other.

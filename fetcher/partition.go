@@ -33,6 +33,8 @@ type partition struct {
 	retryAt time.Time
 	fetched bool
 	covered time.Time
+	// bytes came since Balance last looked.
+	bytes int64
 	// near is the local leader epoch for which EventEpochNear was sent.
 	near int32
 }

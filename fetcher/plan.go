@@ -122,6 +122,7 @@ func (l *loop) planPartition(p *partition, fp *frame.FetchPartition, now time.Ti
 		l.halt(p)
 	}
 	if pl.next != p.next {
+		p.bytes += int64(len(pl.records))
 		p.next = pl.next
 		l.touch(p)
 	}

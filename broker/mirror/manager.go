@@ -163,12 +163,20 @@ func (m *Manager) Close() {
 	m.fetchers.Close()
 }
 
+// balanceEvery is how often the fetch load is spread anew.
+const balanceEvery = 5 * time.Second
+
 func (m *Manager) run() {
 	defer close(m.done)
+	balance := time.NewTicker(balanceEvery)
+	defer balance.Stop()
 	for {
 		select {
 		case <-m.ctx.Done():
 			return
+		case <-balance.C:
+			m.fetchers.Balance()
+			continue
 		case <-m.wake:
 		}
 		m.mu.Lock()

@@ -23,7 +23,9 @@ func TestRoundTripTimeIsOfBytes(t *testing.T) {
 	var d net.Dialer
 	s := source.New(source.Options{
 		Mirror: "m", Bootstrap: []string{c.Bootstrap()}, RequestTimeout: 5 * time.Second, DialTimeout: 3 * time.Second,
-		Dial: func(ctx context.Context, network, _ string) (net.Conn, error) { return d.DialContext(ctx, network, p.Addr()) },
+		Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return d.DialContext(ctx, network, p.Addr())
+		},
 	})
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

@@ -1,0 +1,133 @@
+package fetcher
+
+import "sort"
+
+// unevenness is how far the busiest fetcher may be above the mean before partitions are moved (C35 allows 1.3).
+const unevenness = 1.15
+
+// maxMoves bounds what one Balance moves per source broker: a move costs the part of a response that is under way.
+const maxMoves = 16
+
+// Balance spreads the partitions of each source broker over its fetchers by the bytes that came since it was last
+// called. Which fetcher a partition is on is remembered when it is removed and added again. Call it now and
+// then; with one fetcher it does nothing.
+func (m *Manager) Balance() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, mi := range m.mirrors {
+		groups := map[loopKey][]*load{}
+		for key, l := range mi.loops {
+			g := loopKey{broker: key.broker, throttled: key.throttled}
+			groups[g] = append(groups[g], l.takeLoad())
+		}
+		for _, loads := range groups {
+			for n := range m.fetchers { // fetchers that have nothing yet
+				if !hasFetcher(loads, n) {
+					loads = append(loads, &load{n: n})
+				}
+			}
+			for _, mv := range spread(loads) {
+				if p := m.remove(mi, mv.id); p != nil {
+					mi.placed[mv.id] = mv.to
+					m.add(mi, p.again())
+				}
+			}
+		}
+		for id := range mi.placed {
+			if mi.where[id] == nil {
+				delete(mi.placed, id)
+			}
+		}
+	}
+}
+
+// load is what one fetcher of a source broker carried.
+type load struct {
+	n     int
+	bytes int64
+	parts []partitionLoad
+}
+
+type partitionLoad struct {
+	id    ID
+	bytes int64
+}
+
+type move struct {
+	id ID
+	to int
+}
+
+func hasFetcher(loads []*load, n int) bool {
+	for _, l := range loads {
+		if l.n == n {
+			return true
+		}
+	}
+	return false
+}
+
+// takeLoad reads and resets the bytes of a loop's partitions.
+func (l *loop) takeLoad() *load {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := &load{n: l.key.n}
+	for id, p := range l.partitions {
+		if p.bytes > 0 {
+			out.parts = append(out.parts, partitionLoad{id, p.bytes})
+			out.bytes += p.bytes
+			p.bytes = 0
+		}
+	}
+	return out
+}
+
+// spread decides what to move: the largest partition that makes busiest and idlest more even, until they are.
+func spread(loads []*load) []move {
+	if len(loads) < 2 {
+		return nil
+	}
+	var total int64
+	for _, l := range loads {
+		total += l.bytes
+		sort.Slice(l.parts, func(i, j int) bool {
+			if l.parts[i].bytes != l.parts[j].bytes {
+				return l.parts[i].bytes > l.parts[j].bytes
+			}
+			return l.parts[i].id.Partition < l.parts[j].id.Partition
+		})
+	}
+	mean := float64(total) / float64(len(loads))
+	var moves []move
+	for len(moves) < maxMoves {
+		busiest, idlest := loads[0], loads[0]
+		for _, l := range loads {
+			if l.bytes > busiest.bytes {
+				busiest = l
+			}
+			if l.bytes < idlest.bytes {
+				idlest = l
+			}
+		}
+		if float64(busiest.bytes) <= unevenness*mean {
+			break
+		}
+		best := -1
+		for i, p := range busiest.parts { // descending: the first one that fits is the largest
+			if p.bytes < busiest.bytes-idlest.bytes {
+				best = i
+				break
+			}
+		}
+		if best < 0 {
+			break // one partition is all of it
+		}
+		p := busiest.parts[best]
+		busiest.parts = append(busiest.parts[:best:best], busiest.parts[best+1:]...)
+		busiest.bytes -= p.bytes
+		idlest.parts = append(idlest.parts, p)
+		idlest.bytes += p.bytes
+		moves = append(moves, move{p.id, idlest.n})
+	}
+	return moves
+}
