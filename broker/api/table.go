@@ -6,7 +6,7 @@ var table = map[int16]handler{}
 func init() {
 	for _, h := range []handler{
 		produce, fetch, listOffsets, metadata, offsetCommit, offsetFetch, findCoordinator, joinGroup, heartbeat, leaveGroup,
-		syncGroup, describeGroups, listGroups, apiVersions, createTopics, deleteTopics, initProducerID, offsetForLeaderEpoch,
+		syncGroup, describeGroups, listGroups, apiVersions, createTopics, deleteTopics, deleteRecords, initProducerID, offsetForLeaderEpoch,
 		describeConfigs, describeLogDirs, createPartitions, deleteGroups, incrementalAlterConfigs, offsetDelete, describeCluster,
 		describeTopicPartitions,
 		createMirror, startMirrorTopics, stopMirrorTopics, pauseMirrorTopics, resumeMirrorTopics, deleteMirror, listMirrors,
