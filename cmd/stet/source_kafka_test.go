@@ -87,7 +87,7 @@ func TestKafkaSourceFaults(t *testing.T) {
 	w.write("ule-on", 30)
 	w.write("ule-off", 30)
 	for _, topic := range []string{"ule-on", "ule-off"} {
-		w.until(topic+" is copied to 50", func() bool { return w.part(p, topic).DestinationOffset == 50 })
+		w.until(topic+" is copied to 50", func() bool { return endOffsets(ctx, t, p.Addr, topic) == "50" })
 	}
 	held := readAll(ctx, t, p.Addr, "ule-off", false)[0]
 	w.must("kill", k.Kill(1))
@@ -193,6 +193,16 @@ func (w *faults) create(topic string, replicas [][]int32, configs ...string) {
 		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
 	}
 	w.must("topic "+topic, err)
+	for node := range w.k.Brokers { // each learns of it by itself
+		w.until(fmt.Sprintf("node %d knows %s", node+1, topic), func() bool {
+			md := kmsg.NewPtrMetadataRequest()
+			rt := kmsg.NewMetadataRequestTopic()
+			rt.Topic = kmsg.StringPtr(topic)
+			md.Topics = append(md.Topics, rt)
+			kresp, err := w.cl.Broker(node+1).Request(w.ctx, md)
+			return err == nil && kresp.(*kmsg.MetadataResponse).Topics[0].ErrorCode == 0
+		})
+	}
 }
 
 // until polls what happens in other processes.
