@@ -260,8 +260,17 @@ func TestListOffsetsSpecialTimestamps(t *testing.T) {
 		ts, offset, time int64
 		code             int16
 	}{
-		{-1, 3, -1, 0}, {-2, 0, -1, 0}, {-3, 1, 9000, 0}, {-4, 0, -1, 0}, {-5, -1, -1, 0}, {-6, -1, -1, 0},
-		{0, 0, 5000, 0}, {5001, 1, 9000, 0}, {9000, 1, 9000, 0}, {9001, -1, -1, 0}, {-7, -1, -1, kerr.UnsupportedVersion.Code},
+		{-1, 3, -1, 0},
+		{-2, 0, -1, 0},
+		{-3, 1, 9000, 0},
+		{-4, 0, -1, 0},
+		{-5, -1, -1, 0},
+		{-6, -1, -1, 0},
+		{0, 0, 5000, 0},
+		{5001, 1, 9000, 0},
+		{9000, 1, 9000, 0},
+		{9001, -1, -1, 0},
+		{-7, -1, -1, kerr.UnsupportedVersion.Code},
 	} {
 		req := kmsg.NewPtrListOffsetsRequest()
 		req.ReplicaID = -1
