@@ -34,8 +34,8 @@ func hotLog(t testing.TB) (*env, *Log, *sinkFile) {
 	e := newEnv(t)
 	l := e.create()
 	e.follow(l, at(0, 0, 1)) // the epoch is known
-	sink := &sinkFile{File: l.active().file}
-	l.active().file = sink
+	sink := &sinkFile{File: l.active().file.f}
+	l.active().file.f = sink
 	return e, l, sink
 }
 

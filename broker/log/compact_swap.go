@@ -35,7 +35,10 @@ func newCleaned(l *Log, base int64, cfg *Config) (*cleaned, error) {
 	}
 	s := &segment{fs: l.fs, base: base, path: segmentPath(l.dir, base), next: base, createdMs: l.nowMs(), firstTs: -1, maxTs: -1, maxTsAt: base, idx: &index{}}
 	s.refs.Store(1)
-	f, err := l.fs.OpenFile(s.path+logSuffix+cleanedSuffix, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+	f, err := l.m.handles.create(s.path + logSuffix + cleanedSuffix)
+	if err == nil {
+		err = f.keep()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -165,6 +168,7 @@ func (l *Log) exchange(group []*segment, c *cleaned, cuts, upTo int64) (bool, er
 			return false, l.fail("swap", err)
 		}
 	}
+	s.file.renamed(s.path + logSuffix)
 	// The state at these offsets can be made again from the last batches that were kept.
 	last := group[len(group)-1].base
 	if err := l.removeSnapshots(func(o int64) bool { return o > s.base && o <= last }); err != nil {

@@ -195,8 +195,8 @@ func (l *Log) startWriteBack() {
 	s := l.active()
 	from := max(s.wroteBack, s.flushed)
 	n := s.size - from
-	w, ok := s.file.(vfs.WriteBacker)
-	if !ok || n < writeBackStep {
+	w := s.file
+	if n < writeBackStep {
 		l.mu.Unlock()
 		return
 	}

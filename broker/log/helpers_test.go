@@ -44,7 +44,7 @@ func (e *env) open() *Manager {
 
 func (e *env) tryOpen() (*Manager, error) {
 	m, err := OpenManager(ManagerOptions{
-		FS: e.fs, Dirs: []string{"/data"}, NodeID: 1, Clock: e.clock,
+		FS: e.fs, Dirs: []string{"/data"}, NodeID: 1, Clock: e.clock, MaxOpenFiles: 16,
 		Logger: slog.New(slog.NewTextHandler(&e.logs, nil)),
 	}, func(string) Config { return e.cfg })
 	e.m = m

@@ -63,7 +63,7 @@ func (l *Log) open(from loadFrom) error {
 		return l.openEmpty(max(from.start, 0))
 	}
 	for i, base := range ls.segments {
-		s, err := openSegment(l.fs, l.dir, base)
+		s, err := openSegment(l.m.handles, l.dir, base)
 		if err != nil {
 			return err
 		}
@@ -146,7 +146,7 @@ func (l *Log) finishOpen(end, hw int64) {
 
 // openEmpty begins a log that has no segment.
 func (l *Log) openEmpty(start int64) error {
-	s, err := createSegment(l.fs, l.dir, start, l.nowMs())
+	s, err := createSegment(l.m.handles, l.dir, start, l.nowMs())
 	if err != nil {
 		return err
 	}
@@ -415,6 +415,9 @@ func (l *Log) drop() {
 	l.view.segs = nil
 	l.pub.Unlock()
 	for _, s := range l.segs {
+		if s.refs.Load() > 1 {
+			_ = s.file.keep() // the directory may be renamed under its readers
+		}
 		s.release()
 	}
 	l.segs = nil

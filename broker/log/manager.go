@@ -28,6 +28,8 @@ type ManagerOptions struct {
 	FlushOffsetCheckpointMs   int64 // log.flush.offset.checkpoint.interval.ms, 60000
 	HighWatermarkCheckpointMs int64 // replica.high.watermark.checkpoint.interval.ms, 5000
 
+	MaxOpenFiles int // segment files that are kept open; half of the process's limit
+
 	CleanerThreads       int     // log.cleaner.threads, 1; negative: no compaction
 	CleanerDedupeBytes   int64   // log.cleaner.dedupe.buffer.size, 128 MiB for all threads
 	CleanerLoadFactor    float64 // log.cleaner.io.buffer.load.factor, 0.9
@@ -46,8 +48,9 @@ type Manager struct {
 	logs   map[topicPartition]*Log
 	closed bool
 
-	bg    background
-	clean cleaner
+	handles *handles
+	bg      background
+	clean   cleaner
 }
 
 // OpenManager locks the directories, reads their meta.properties and checkpoints, and opens
@@ -57,6 +60,7 @@ type Manager struct {
 func OpenManager(o ManagerOptions, configOf func(topic string) Config) (*Manager, error) {
 	o.setDefaults()
 	m := &Manager{o: o, clusterID: o.ClusterID, configOf: configOf, logs: map[topicPartition]*Log{}}
+	m.handles = newHandles(o.FS, o.MaxOpenFiles)
 	m.bg.init()
 	m.clean.init(&m.o)
 	if len(o.Dirs) == 0 {
@@ -102,6 +106,9 @@ func (o *ManagerOptions) setDefaults() {
 		if *d.v <= 0 {
 			*d.v = d.d
 		}
+	}
+	if o.MaxOpenFiles <= 0 {
+		o.MaxOpenFiles = openFilesLimit()
 	}
 	if o.CleanerThreads == 0 {
 		o.CleanerThreads = 1

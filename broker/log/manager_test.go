@@ -420,8 +420,8 @@ func (f *backFile) WriteBack(off, n int64) error {
 func TestWriteBackIsStartedEarly(t *testing.T) {
 	e := newEnv(t)
 	l := e.create()
-	f := &backFile{File: l.active().file}
-	l.active().file = f
+	f := &backFile{File: l.active().file.f}
+	l.active().file.f = f
 	add := func(n int) {
 		h := hdr()
 		h.BaseOffset = l.LogEndOffset()

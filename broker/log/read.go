@@ -18,18 +18,14 @@ type Slice struct {
 	seg  *segment
 	pos  int64
 	size int
+	file vfs.File
 }
 
 // Len is the number of bytes.
 func (s *Slice) Len() int { return s.size }
 
 // File is the segment's file, nil when the slice is empty.
-func (s *Slice) File() vfs.File {
-	if s.seg == nil {
-		return nil
-	}
-	return s.seg.file
-}
+func (s *Slice) File() vfs.File { return s.file }
 
 // Pos is where the range begins in File.
 func (s *Slice) Pos() int64 { return s.pos }
@@ -43,7 +39,7 @@ func (s *Slice) ReadAt(p []byte, off int64) (int, error) {
 	if n := int64(s.size) - off; int64(len(p)) > n {
 		p, short = p[:n], true
 	}
-	n, err := s.seg.file.ReadAt(p, s.pos+off)
+	n, err := s.file.ReadAt(p, s.pos+off)
 	if err == nil && short {
 		err = io.EOF
 	}
@@ -53,8 +49,9 @@ func (s *Slice) ReadAt(p []byte, off int64) (int, error) {
 // Release gives the segment back. It may be called on an empty slice, and again.
 func (s *Slice) Release() {
 	if s.seg != nil {
+		s.seg.file.unpin()
 		s.seg.release()
-		s.seg = nil
+		s.seg, s.file = nil, nil
 	}
 }
 
@@ -82,7 +79,11 @@ func (l *Log) Read(offset int64, maxBytes int, bound int64, minOneBatch bool) (S
 		}
 		pos, n, err := r.locate(offset, bound, maxBytes, minOneBatch)
 		if err == nil && n > 0 {
-			return Slice{r.seg, pos, n}, nil
+			f, perr := r.seg.file.pin()
+			if perr == nil {
+				return Slice{r.seg, pos, n, f}, nil
+			}
+			err = perr
 		}
 		r.seg.release()
 		if err != nil {

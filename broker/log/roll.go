@@ -47,7 +47,7 @@ func (l *Log) startSegment(keep []*segment, base int64) error {
 	if err := l.writeSnapshot(base); err != nil {
 		return err
 	}
-	s, err := createSegment(l.fs, l.dir, base, l.nowMs())
+	s, err := createSegment(l.m.handles, l.dir, base, l.nowMs())
 	if err != nil {
 		return l.fail("create segment", err)
 	}
@@ -96,6 +96,9 @@ func (l *Log) moveAside(s *segment) error {
 	s.imu.Lock()
 	s.aside = true
 	s.imu.Unlock()
+	if err := s.file.keep(); err != nil {
+		return l.fail("move segment aside", err)
+	}
 	for _, suffix := range append([]string{logSuffix}, indexSuffixes...) {
 		from := s.path + suffix
 		err := l.fs.Rename(from, from+deletedSuffix)

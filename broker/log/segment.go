@@ -33,7 +33,7 @@ type segment struct {
 	fs   vfs.FS
 	base int64
 	path string // without suffix
-	file vfs.File
+	file *handle
 	refs atomic.Int32
 
 	// Guarded by Log.mu; size and next are read under Log.pub too, and then change only
@@ -73,42 +73,35 @@ func parseSegmentName(name, suffix string) (int64, bool) {
 }
 
 // createSegment makes an empty segment with its index files.
-func createSegment(fsys vfs.FS, dir string, base, nowMs int64) (*segment, error) {
-	s := &segment{fs: fsys, base: base, path: segmentPath(dir, base), next: base, createdMs: nowMs, firstTs: -1, maxTs: -1, idx: &index{}}
+func createSegment(c *handles, dir string, base, nowMs int64) (*segment, error) {
+	s := &segment{fs: c.fs, base: base, path: segmentPath(dir, base), next: base, createdMs: nowMs, firstTs: -1, maxTs: -1, idx: &index{}}
 	s.refs.Store(1)
-	for _, suffix := range []string{indexSuffix, timeIndexSuffix, logSuffix} {
-		f, err := fsys.OpenFile(s.path+suffix, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+	for _, suffix := range []string{indexSuffix, timeIndexSuffix} {
+		f, err := c.fs.OpenFile(s.path+suffix, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
 		if err != nil {
 			return nil, err
-		}
-		if suffix == logSuffix {
-			s.file = f
-			break
 		}
 		if err := f.Close(); err != nil {
 			return nil, err
 		}
 	}
-	return s, nil
+	var err error
+	s.file, err = c.create(s.path + logSuffix)
+	return s, err
 }
 
-// openSegment opens an existing .log file; nothing of it is read yet.
-func openSegment(fsys vfs.FS, dir string, base int64) (*segment, error) {
-	s := &segment{fs: fsys, base: base, path: segmentPath(dir, base), next: base, firstTs: -1, maxTs: -1}
+// openSegment takes an existing .log file; it is opened when something of it is read.
+func openSegment(c *handles, dir string, base int64) (*segment, error) {
+	s := &segment{fs: c.fs, base: base, path: segmentPath(dir, base), next: base, firstTs: -1, maxTs: -1}
 	s.refs.Store(1)
-	f, err := fsys.OpenFile(s.path+logSuffix, os.O_RDWR, 0)
+	st, err := c.fs.Stat(s.path + logSuffix)
 	if err != nil {
-		return nil, err
-	}
-	st, err := f.Stat()
-	if err != nil {
-		f.Close()
 		return nil, err
 	}
 	if st.Size() > math.MaxInt32 {
-		f.Close()
-		return nil, fmt.Errorf("%s: %d bytes are more than a segment can have", f.Name(), st.Size())
+		return nil, fmt.Errorf("%s: %d bytes are more than a segment can have", s.path+logSuffix, st.Size())
 	}
+	f := c.file(s.path + logSuffix)
 	s.file, s.size, s.flushed, s.createdMs = f, st.Size(), st.Size(), st.ModTime().UnixMilli()
 	return s, nil
 }

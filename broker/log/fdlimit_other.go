@@ -1,0 +1,5 @@
+//go:build !unix
+
+package log
+
+func openFilesLimit() int { return 512 }
