@@ -99,7 +99,11 @@ func (m *Manager) Checkpoint() {
 		l.persist()
 	}
 	for _, d := range m.dirs {
+		if d.err() != nil {
+			continue
+		}
 		if err := d.checkpointOffsets(logs, false); err != nil {
+			d.check(m.o.Logger, err)
 			m.o.Logger.Error("checkpoint could not be written", "file", d.path, "err", err)
 		}
 	}
@@ -180,6 +184,9 @@ func (d *dataDir) writeWatermarks(hw map[topicPartition]int64, sync bool) error 
 func (m *Manager) checkpointWatermarks() {
 	logs := m.all()
 	for _, d := range m.dirs {
+		if d.err() != nil {
+			continue
+		}
 		hw := map[topicPartition]int64{}
 		for _, l := range logs {
 			if filepath.Dir(l.dir) == d.path {
@@ -190,6 +197,7 @@ func (m *Manager) checkpointWatermarks() {
 		err := d.writeWatermarks(hw, false)
 		d.mu.Unlock()
 		if err != nil {
+			d.check(m.o.Logger, err)
 			m.o.Logger.Error("checkpoint could not be written", "file", d.path, "err", err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"stet/internal/vfs"
 )
@@ -30,6 +31,8 @@ type dataDir struct {
 	path string
 	lock io.Closer
 	id   string // directory.id
+
+	failure atomic.Pointer[error] // the disk failed: all partitions are offline
 
 	mu      sync.Mutex
 	durable map[topicPartition]int64 // recovery points as the checkpoint on disk has them
@@ -68,13 +71,16 @@ func (m *Manager) openDirs() error {
 				return fmt.Errorf("log.dirs names %s twice", path)
 			}
 		}
-		if err := makeDir(fsys, path); err != nil {
-			return fmt.Errorf("log directory %s: %w", path, err)
-		}
 		d := &dataDir{fs: fsys, path: path, durable: map[topicPartition]int64{}, starts: map[topicPartition]int64{}, cleaned: map[topicPartition]int64{}, gone: map[topicPartition]bool{}}
 		m.dirs = append(m.dirs, d)
-		var err error
-		if d.lock, err = fsys.Lock(filepath.Join(path, lockFile)); err != nil {
+		err := makeDir(fsys, path)
+		if err == nil {
+			d.lock, err = fsys.Lock(filepath.Join(path, lockFile))
+		}
+		if err != nil && len(m.o.Dirs) > 1 && d.check(m.o.Logger, err) {
+			continue
+		}
+		if err != nil {
 			if errors.Is(err, vfs.ErrLocked) {
 				return fmt.Errorf("log directory %s is in use: %w", path, err)
 			}
@@ -87,6 +93,9 @@ func (m *Manager) openDirs() error {
 		}
 		if err == nil {
 			err = d.checkMeta(p, m)
+		}
+		if err != nil && len(m.o.Dirs) > 1 && d.check(m.o.Logger, err) {
+			continue
 		}
 		if err != nil {
 			return fmt.Errorf("log directory %s: %w", path, err)
@@ -102,7 +111,11 @@ func (m *Manager) openDirs() error {
 		_, _ = rand.Read(id[:])
 		d.id = idString(id)
 		text := fmt.Appendf(nil, "#\ncluster.id=%s\ndirectory.id=%s\nnode.id=%d\nversion=1\n", m.clusterID, d.id, m.o.NodeID)
-		if err := writeFile(fsys, filepath.Join(d.path, metaFile), text, true); err != nil {
+		err := writeFile(fsys, filepath.Join(d.path, metaFile), text, true)
+		if err != nil && len(m.o.Dirs) > 1 && d.check(m.o.Logger, err) {
+			continue
+		}
+		if err != nil {
 			return fmt.Errorf("log directory %s: %w", d.path, err)
 		}
 	}

@@ -22,8 +22,10 @@ func (m *Manager) DirSizes() []DirInfo {
 	logs := m.Logs()
 	out := make([]DirInfo, 0, len(m.dirs))
 	for _, d := range m.dirs {
-		info := DirInfo{Dir: d.path}
-		info.Total, info.Usable = volume(d.path)
+		info := DirInfo{Dir: d.path, Err: d.err(), Total: -1, Usable: -1}
+		if info.Err == nil {
+			info.Total, info.Usable = volume(d.path)
+		}
 		for _, l := range logs {
 			if filepath.Dir(l.dir) == d.path {
 				info.Partitions = append(info.Partitions, PartitionSize{l.tp.topic, l.tp.partition, l.Size()})

@@ -20,7 +20,7 @@ type loadFrom struct {
 }
 
 func newLog(m *Manager, dir string, tp topicPartition, cfg Config) *Log {
-	l := &Log{m: m, fs: m.o.FS, logger: m.o.Logger, tp: tp, dir: dir, incarnation: noIncarnation, state: newProducers(), flushedMs: m.o.Clock.Now().UnixMilli()}
+	l := &Log{m: m, fs: m.o.FS, logger: m.o.Logger, tp: tp, dir: dir, home: m.dirAt(filepath.Dir(dir)), incarnation: noIncarnation, state: newProducers(), flushedMs: m.o.Clock.Now().UnixMilli()}
 	l.cfg.Store(&cfg)
 	l.retention.Store(true)
 	l.recovered.CutFrom = -1

@@ -23,6 +23,7 @@ type Log struct {
 	incarnation int64
 	nameless    bool // its identity could not be read
 	dir         string
+	home        *dataDir
 	cfg         atomic.Pointer[Config]
 	retention   atomic.Bool
 	failure     atomic.Pointer[error]
@@ -125,6 +126,9 @@ func (l *Log) Err() error {
 	if p := l.failure.Load(); p != nil {
 		return *p
 	}
+	if err := l.home.err(); err != nil {
+		return err
+	}
 	return nil
 }
 
@@ -133,6 +137,9 @@ func (l *Log) fail(what string, err error) error {
 	e := fmt.Errorf("%w: %s: %s: %w", ErrStorage, l.tp, what, err)
 	if l.failure.CompareAndSwap(nil, &e) {
 		l.logger.Error("partition is offline", "topic", l.tp.topic, "partition", l.tp.partition, "err", e)
+	}
+	if what != "read" { // a sector that cannot be read is one partition's trouble
+		l.home.check(l.logger, err)
 	}
 	return e
 }

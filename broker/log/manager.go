@@ -55,7 +55,8 @@ type Manager struct {
 
 // OpenManager locks the directories, reads their meta.properties and checkpoints, and opens
 // every partition, recovering what was not shut down cleanly. A partition that cannot be
-// opened is there with Err set. A directory that cannot be used at all is an error that names it:
+// opened is there with Err set. Of several directories, one whose disk fails is offline (DirSizes
+// tells) and the others work. A directory that cannot be used for another reason is an error that names it:
 // locked by another process (vfs.ErrLocked), not writable, or of another cluster or node.
 func OpenManager(o ManagerOptions, configOf func(topic string) Config) (*Manager, error) {
 	o.setDefaults()
@@ -70,14 +71,29 @@ func OpenManager(o ManagerOptions, configOf func(topic string) Config) (*Manager
 		m.unlock()
 		return nil, err
 	}
+	online := 0
 	for _, d := range m.dirs {
-		if err := m.loadDir(d); err != nil {
+		err := d.err()
+		if err == nil {
+			err = m.loadDir(d)
+		}
+		if err != nil && len(m.dirs) > 1 && (d.err() != nil || d.check(o.Logger, err)) {
+			continue // its partitions are offline, the others are not
+		}
+		if err == nil {
+			online++
+		}
+		if err != nil {
 			for _, l := range m.logs {
 				_ = l.close(false)
 			}
 			m.unlock()
 			return nil, err
 		}
+	}
+	if online == 0 {
+		m.unlock()
+		return nil, m.dirs[0].err()
 	}
 	return m, nil
 }
@@ -170,9 +186,13 @@ func (m *Manager) Create(topic string, partition int32, id [16]byte, incarnation
 			return nil, err
 		}
 	}
-	d := m.emptiestDir()
+	d, err := m.emptiestDir()
+	if err != nil {
+		return nil, fmt.Errorf("%w: create %s: %w", ErrStorage, tp, err)
+	}
 	dir := filepath.Join(d.path, tp.String())
 	if err := createPartition(m.o.FS, dir, id, incarnation); err != nil {
+		d.check(m.o.Logger, err)
 		return nil, fmt.Errorf("%w: create %s: %w", ErrStorage, dir, err)
 	}
 	if err := m.forgetGone(d, tp); err != nil {
@@ -186,15 +206,22 @@ func (m *Manager) Create(topic string, partition int32, id [16]byte, incarnation
 	return l, nil
 }
 
-func (m *Manager) emptiestDir() *dataDir {
+// emptiestDir is where a new partition goes. While a directory is offline none is made: the
+// partition may be there, with its data.
+func (m *Manager) emptiestDir() (*dataDir, error) {
+	for _, d := range m.dirs {
+		if err := d.err(); err != nil {
+			return nil, err
+		}
+	}
 	if len(m.dirs) == 1 {
-		return m.dirs[0]
+		return m.dirs[0], nil
 	}
 	n := map[string]int{}
 	for _, l := range m.logs {
 		n[filepath.Dir(l.dir)]++
 	}
-	return slices.MinFunc(m.dirs, func(a, b *dataDir) int { return n[a.path] - n[b.path] })
+	return slices.MinFunc(m.dirs, func(a, b *dataDir) int { return n[a.path] - n[b.path] }), nil
 }
 
 // Delete renames the partition's directory; its files are removed in the background.
@@ -231,9 +258,11 @@ func (m *Manager) delete(l *Log) error {
 	return nil
 }
 
-func (m *Manager) dirOf(l *Log) *dataDir {
+func (m *Manager) dirOf(l *Log) *dataDir { return l.home }
+
+func (m *Manager) dirAt(path string) *dataDir {
 	for _, d := range m.dirs {
-		if d.path == filepath.Dir(l.dir) {
+		if d.path == path {
 			return d
 		}
 	}
@@ -273,6 +302,9 @@ func (m *Manager) Close() error {
 	var first error
 	for _, d := range m.dirs {
 		err := failed[d]
+		if err == nil {
+			err = d.err()
+		}
 		if err == nil {
 			err = d.checkpointAll(logs, points)
 		}

@@ -197,8 +197,10 @@ func TestModel(t *testing.T) {
 		m := &model{nextSeq: map[int64]int32{}, pepoch: map[int64]int16{}}
 		steps := rapid.IntRange(1, 60).Draw(rt, "steps")
 		for i := range steps {
-			op := rapid.SampledFrom([]string{"lead", "lead", "follow", "follow", "idem", "retry", "wrongseq", "txn", "txn", "mark", "mark",
-				"reset", "truncate", "full", "start", "hw", "hw", "clean", "kill", "power", "flush", "sealed", "checkpoint", "idle"}).Draw(rt, fmt.Sprintf("op%d", i))
+			op := rapid.SampledFrom([]string{
+				"lead", "lead", "follow", "follow", "idem", "retry", "wrongseq", "txn", "txn", "mark", "mark",
+				"reset", "truncate", "full", "start", "hw", "hw", "clean", "kill", "power", "flush", "sealed", "checkpoint", "idle",
+			}).Draw(rt, fmt.Sprintf("op%d", i))
 			l = step(rt, e, l, m, op)
 			compare(rt, e, l, m)
 		}

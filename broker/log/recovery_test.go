@@ -52,8 +52,10 @@ func refer(t *testing.T, l *Log) *reference {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &reference{readAll(t, l, l.LogStartOffset(), noOffset), l.LogEndOffset(), l.LastStableOffset(), l.EpochEntries(),
-		l.AbortedTxns(0, noOffset), l.OpenTransactions(), l.ActiveProducers(), ts, at}
+	return &reference{
+		readAll(t, l, l.LogStartOffset(), noOffset), l.LogEndOffset(), l.LastStableOffset(), l.EpochEntries(),
+		l.AbortedTxns(0, noOffset), l.OpenTransactions(), l.ActiveProducers(), ts, at,
+	}
 }
 
 func (r *reference) compare(t *testing.T, l *Log) {
