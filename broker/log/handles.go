@@ -227,6 +227,21 @@ func (h *handle) Sync() error {
 // OSFile implements vfs.File; who needs it pins the handle and takes that file's.
 func (h *handle) OSFile() *os.File { return nil }
 
+// preallocate reserves blocks where the file system can.
+func (h *handle) preallocate(size int64) error {
+	f, err := h.use()
+	if err != nil {
+		return err
+	}
+	defer h.mu.RUnlock()
+	if p, ok := f.(vfs.Preallocator); ok {
+		if err := p.Preallocate(size); !errors.Is(err, errors.ErrUnsupported) {
+			return err
+		}
+	}
+	return nil
+}
+
 // WriteBack implements vfs.WriteBacker.
 func (h *handle) WriteBack(off, n int64) error {
 	f, err := h.use()

@@ -140,6 +140,7 @@ func (l *Log) open(from loadFrom) error {
 func (l *Log) finishOpen(end, hw int64) {
 	l.hw.Store(min(max(hw, l.start.Load()), end))
 	l.state.replicated(l.hw.Load())
+	l.active().jitterMs = l.cfg.Load().jitter()
 	l.sizes()
 	l.publish(end)
 }
@@ -151,6 +152,9 @@ func (l *Log) openEmpty(start int64) error {
 		return err
 	}
 	l.segs = []*segment{s}
+	if err := l.reserve(s); err != nil {
+		return err
+	}
 	l.start.Store(start)
 	l.recoveryPoint.Store(start)
 	l.dirDirty, l.newborn = true, true

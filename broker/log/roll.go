@@ -30,6 +30,12 @@ func (l *Log) rollTo(base int64) error {
 		return l.replaceEmpty(base)
 	}
 	old.seal()
+	if old.reserved { // the rest is given back
+		if err := old.file.Truncate(old.size); err != nil {
+			return l.fail("truncate", err)
+		}
+		old.reserved = false
+	}
 	if err := l.writeIndexes(old); err != nil {
 		return err
 	}
@@ -51,10 +57,23 @@ func (l *Log) startSegment(keep []*segment, base int64) error {
 	if err != nil {
 		return l.fail("create segment", err)
 	}
-	s.jitterMs = l.cfg.Load().jitter()
+	if err := l.reserve(s); err != nil {
+		return l.fail("preallocate", err)
+	}
 	l.segs = append(slices.Clip(keep), s)
 	l.dirDirty = true
 	return nil
+}
+
+// reserve draws the jitter of a new segment and allocates its blocks if the topic wants it.
+func (l *Log) reserve(s *segment) error {
+	cfg := l.cfg.Load()
+	s.jitterMs = cfg.jitter()
+	if !cfg.Preallocate {
+		return nil
+	}
+	s.reserved = true
+	return s.file.preallocate(int64(cfg.SegmentBytes))
 }
 
 // replaceEmpty exchanges the empty active segment for one with another base.

@@ -41,6 +41,7 @@ type segment struct {
 	size       int64 // valid bytes
 	next       int64 // offset after the last batch, or the next segment's base
 	createdMs  int64
+	reserved   bool  // blocks beyond size are allocated
 	jitterMs   int64 // how much earlier than segment.ms it is rolled
 	firstTs    int64 // max timestamp of the first batch, -1: empty
 	sinceIndex int64 // bytes since the last index entry

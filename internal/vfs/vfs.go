@@ -44,3 +44,9 @@ type File interface {
 type WriteBacker interface {
 	WriteBack(off, n int64) error
 }
+
+// Preallocator is implemented by files that can reserve blocks without changing their size.
+// What lies beyond the size is given back by Truncate.
+type Preallocator interface {
+	Preallocate(size int64) error
+}
