@@ -1,5 +1,10 @@
 package log
 
+import (
+	"slices"
+	"strings"
+)
+
 // SnapshotEntry is one producer of a producer snapshot file, for tools.
 type SnapshotEntry struct {
 	ProducerID       int64
@@ -48,5 +53,35 @@ func DecodeTxnIndex(p []byte) ([]TxnIndexEntry, error) {
 	for _, e := range entries {
 		out = append(out, TxnIndexEntry{e.producerID, e.firstOffset, e.lastOffset, e.lastStableOffset})
 	}
+	return out, nil
+}
+
+// DecodeEpochs reads a leader-epoch-checkpoint file.
+func DecodeEpochs(p []byte) ([]EpochEntry, error) { return decodeEpochs(p) }
+
+// PartitionOffset is a line of a checkpoint of a log directory, for tools.
+type PartitionOffset struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+}
+
+// DecodeCheckpoint reads a checkpoint file of a log directory: recovery points, log starts,
+// high watermarks or the cleaner's offsets, by topic and partition.
+func DecodeCheckpoint(p []byte) ([]PartitionOffset, error) {
+	m, err := decodeOffsets(p)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]PartitionOffset, 0, len(m))
+	for tp, o := range m {
+		out = append(out, PartitionOffset{tp.topic, tp.partition, o})
+	}
+	slices.SortFunc(out, func(a, b PartitionOffset) int {
+		if c := strings.Compare(a.Topic, b.Topic); c != 0 {
+			return c
+		}
+		return int(a.Partition - b.Partition)
+	})
 	return out, nil
 }

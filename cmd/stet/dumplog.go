@@ -20,7 +20,7 @@ import (
 func dumpLogCommand() *cobra.Command {
 	var o dumplog.Options
 	var files string
-	var mirrorState bool
+	var mirrorState, offsets bool
 	cmd := &cobra.Command{
 		Use:   "dump-log",
 		Short: "Print segment, index and snapshot files as Kafka's dump-log does",
@@ -44,18 +44,29 @@ func dumpLogCommand() *cobra.Command {
 			if mirrorState {
 				o.Decoder, o.PrintDataLog = mirrorStateDecoder, true
 			}
+			if offsets {
+				o.Decoder, o.PrintDataLog = offsetsDecoder, true
+			}
+			if mirrorState && offsets {
+				return usagef("--mirror-state-decoder and --offsets-decoder exclude each other")
+			}
+			list, err := dumplog.Expand(list)
+			if err != nil {
+				return err
+			}
 			o.DeepIteration = o.DeepIteration || o.PrintDataLog
 			return dumplog.Files(os.Stdout, os.Stderr, list, o)
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&files, "files", "", "files to print, separated by commas")
+	fl.StringVar(&files, "files", "", "files and directories to print, separated by commas")
 	fl.BoolVar(&o.DeepIteration, "deep-iteration", false, "print every record of a batch")
 	fl.BoolVar(&o.PrintDataLog, "print-data-log", false, "print keys and values too")
 	fl.BoolVar(&o.SkipRecordMetadata, "skip-record-metadata", false, "print keys and values only")
 	fl.BoolVar(&o.IndexSanityCheck, "index-sanity-check", false, "check indexes without printing them")
 	fl.BoolVar(&o.VerifyIndexOnly, "verify-index-only", false, "compare indexes with the log without printing them")
 	fl.Int64Var(&o.MaxBytes, "max-bytes", math.MaxInt32, "bytes of each log file to read")
+	fl.BoolVar(&offsets, "offsets-decoder", false, "print keys and values of __consumer_offsets as JSON")
 	fl.BoolVar(&mirrorState, "mirror-state-decoder", false, "print keys and values of __mirror_state as JSON")
 	return cmd
 }

@@ -46,11 +46,15 @@ func (p *printer) log(name string) error {
 				return err
 			}
 			if rest := st.Size() - r.pos; rest > 0 && p.o.MaxBytes == 0 {
+				p.note("%s is bad from position %d on: %v", name, r.pos, err)
 				p.printf("Found %d invalid bytes at the end of %s\n", rest, filepath.Base(name))
 			}
 			break
 		}
 		p.batch(b, r.pos-int64(len(b)))
+		if err := b.Check(); err != nil {
+			p.note("%s is bad at position %d, offset %d: %v", name, r.pos-int64(len(b)), b.BaseOffset(), err)
+		}
 		if !p.o.DeepIteration {
 			continue
 		}

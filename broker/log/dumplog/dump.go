@@ -74,6 +74,9 @@ func (p *printer) file(name string) error {
 	case ".snapshot":
 		return p.snapshot(name)
 	}
+	if strings.HasSuffix(name, "-checkpoint") {
+		return p.checkpoint(name)
+	}
 	fmt.Fprintf(p.err, "Ignoring unknown file %s\n", name)
 	return nil
 }

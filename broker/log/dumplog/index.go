@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"stet/broker/log"
 	"stet/broker/log/records"
@@ -219,6 +220,32 @@ func (p *printer) snapshot(name string) error {
 				e.FirstSequence, e.LastSequence, e.LastOffset, e.OffsetDelta, e.LastTimestamp)
 		}
 		p.printf("\n")
+	}
+	return nil
+}
+
+// checkpoint prints a file of offsets; Kafka's dump-log leaves these out.
+func (p *printer) checkpoint(name string) error {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	if filepath.Base(name) == "leader-epoch-checkpoint" {
+		es, err := log.DecodeEpochs(b)
+		if err != nil {
+			return err
+		}
+		for _, e := range es {
+			p.printf("epoch: %d startOffset: %d\n", e.Epoch, e.Start)
+		}
+		return nil
+	}
+	lines, err := log.DecodeCheckpoint(b)
+	if err != nil {
+		return err
+	}
+	for _, o := range lines {
+		p.printf("topic: %s partition: %d offset: %d\n", o.Topic, o.Partition, o.Offset)
 	}
 	return nil
 }
