@@ -18,6 +18,7 @@ help:
 	@echo "make lint   gofmt, go vet, golangci-lint and govulncheck where they can be had"
 	@echo "make bench  micro-benchmarks and the catch-up benchmark with ratios"
 	@echo "make fuzz   every fuzz target for FUZZTIME (10s)"
+	@echo "make soak   100 rounds of kill -9 with retention and compaction running (ROUNDS=n)"
 	@echo "make clean  removes what was built"
 
 build:
@@ -43,6 +44,9 @@ bench: build
 
 fuzz:
 	GO=$(GO) scripts/fuzz
+
+soak: build
+	GO=$(GO) STET_BIN=$(CURDIR)/$(BIN) scripts/soak
 
 clean:
 	rm -rf bin .build

@@ -235,27 +235,38 @@ func (m *Manager) flushOld(logs []*Log) {
 	}
 }
 
-// Run does the periodic work until ctx ends: flushes of rolled segments and by flush.ms,
-// checkpoints, delayed removal, retention, expiry of producers, and compaction on goroutines
-// of its own, which have ended when it returns.
-func (m *Manager) Run(ctx context.Context) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
-	var sinceHW, sinceOffsets, sinceRetention time.Duration
-	m.RemoveDue()
-	if m.o.CleanerThreads > 0 {
-		var wg sync.WaitGroup
-		wg.Go(func() { m.runCleaners(ctx) })
-		defer wg.Wait()
-	}
+// runFlusher flushes rolled segments until ctx ends. It has a goroutine of its own: many
+// small segments on a slow disk must not hold back retention and checkpoints.
+func (m *Manager) runFlusher(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-m.bg.wake:
 			m.FlushSealed()
-			continue
+		}
+	}
+}
+
+// Run does the periodic work until ctx ends: flushes of rolled segments and by flush.ms,
+// checkpoints, delayed removal, retention, expiry of producers, flushes of rolled segments and compaction on
+// goroutines of their own, which have ended when it returns.
+func (m *Manager) Run(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+	var sinceHW, sinceOffsets, sinceRetention time.Duration
+	m.RemoveDue()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { m.runFlusher(ctx) })
+	if m.o.CleanerThreads > 0 {
+		wg.Go(func() { m.runCleaners(ctx) })
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
 		case <-tick.C:
 		}
 		logs := m.all()

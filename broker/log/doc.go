@@ -11,7 +11,7 @@
 // and is taken before a Log's locks, never inside them.
 //
 // Goroutines. None of its own: Manager.Run is the one loop, started by the owner, with
-// log.cleaner.threads more for compaction.
+// one more for flushes of rolled segments and log.cleaner.threads more for compaction.
 //
 // Files. An index is kept in memory while its segment is active and is written
 // out at roll, flush, checkpoint and close; the files of a crash are never
