@@ -8,15 +8,17 @@ SOURCE   ?=
 TOPICS   ?=
 DURATION ?=
 RATE     ?=
+BENCH    ?=
 
-.PHONY: help run build test test-unit test-interop lint bench fuzz clean
+.PHONY: help run build test test-unit test-interop lint bench bench-peers fuzz clean
 
 help:
 	@echo "make run    demo: a live mirror with lag, fail-over and byte proof (SOURCE=host:port TOPICS=re2 DURATION=30s RATE=20MB)"
 	@echo "make build  builds $(BIN)"
 	@echo "make test   all tests; those against real Apache Kafka run when Maven and a JDK are there"
 	@echo "make lint   gofmt, go vet, golangci-lint and govulncheck where they can be had"
-	@echo "make bench  micro-benchmarks and the catch-up benchmark with ratios"
+	@echo "make bench  benchmarks with ratios to their baselines (BENCH='--scenarios catchup-16k --gib 2' goes through)"
+	@echo "make bench-peers  the same beside MirrorMaker 2 and Apache Kafka"
 	@echo "make fuzz   every fuzz target for FUZZTIME (10s)"
 	@echo "make soak   100 rounds of kill -9 with retention and compaction running (ROUNDS=n)"
 	@echo "make clean  removes what was built"
@@ -40,7 +42,10 @@ lint:
 	GO=$(GO) scripts/lint
 
 bench: build
-	GO=$(GO) scripts/bench
+	GO=$(GO) scripts/bench $(BENCH)
+
+bench-peers: build
+	GO=$(GO) scripts/bench peers $(BENCH)
 
 fuzz:
 	GO=$(GO) scripts/fuzz
