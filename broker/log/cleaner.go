@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// cleaner shares the work of compaction between its goroutines.
+// cleaner shares the work of compaction between its goroutines. Its lock is taken before
+// those of logs and after the manager's.
 type cleaner struct {
 	mu      sync.Mutex
 	busy    map[*Log]bool
@@ -31,9 +32,10 @@ func (c *cleaner) init(o *ManagerOptions) {
 func (m *Manager) take() (best cleanable, ok bool) {
 	now := m.o.Clock.Now().UnixMilli()
 	c := &m.clean
+	logs := m.all() // before the cleaner's lock: who deletes a log takes that one second
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, l := range m.all() {
+	for _, l := range logs {
 		cfg := l.cfg.Load()
 		if !cfg.compacted() || l.Err() != nil || c.busy[l] || c.retryMs[l] > now {
 			continue

@@ -77,3 +77,39 @@ func TestCompactionConcurrentUse(t *testing.T) {
 		}
 	}
 }
+
+// TestCompactionWhileTopicsComeAndGo lets the cleaner look for work while partitions are made
+// and deleted.
+func TestCompactionWhileTopicsComeAndGo(t *testing.T) {
+	e := compactEnv(t)
+	m := e.open()
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for !stop.Load() {
+				m.CompactOnce(t.Context())
+			}
+		})
+	}
+	for i := range 60 {
+		for p := range int32(3) {
+			l, err := m.Create("t", p, testID, int64(i), e.cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for j := range 10 {
+				b, _ := kvBatch(hdr(), []int{j % 3, 1}, []bool{false, false}, fmt.Sprint(i))
+				e.lead(l, b, 0, OriginClient)
+			}
+			l.SetHighWatermark(l.LogEndOffset())
+		}
+		for p := range int32(3) {
+			if err := m.Delete("t", p); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	stop.Store(true)
+	wg.Wait()
+}
