@@ -14,7 +14,7 @@ import (
 // those of logs and after the manager's.
 type cleaner struct {
 	mu      sync.Mutex
-	busy    map[*Log]bool
+	busy    map[string]bool // by directory: a topic that is made again waits for the old one's round
 	retryMs map[*Log]int64 // when a log that could not be compacted is tried again
 	io      *ioLimit
 }
@@ -23,7 +23,7 @@ type cleaner struct {
 const cleanerRetryMs = 5 * 60 * 1000
 
 func (c *cleaner) init(o *ManagerOptions) {
-	c.busy, c.retryMs = map[*Log]bool{}, map[*Log]int64{}
+	c.busy, c.retryMs = map[string]bool{}, map[*Log]int64{}
 	c.io = newIOLimit(o.CleanerIOBytesPerSec)
 }
 
@@ -37,7 +37,7 @@ func (m *Manager) take() (best cleanable, ok bool) {
 	defer c.mu.Unlock()
 	for _, l := range logs {
 		cfg := l.cfg.Load()
-		if !cfg.compacted() || l.Err() != nil || c.busy[l] || c.retryMs[l] > now {
+		if !cfg.compacted() || l.Err() != nil || c.busy[l.dir] || c.retryMs[l] > now {
 			continue
 		}
 		one, err := l.cleanable(now)
@@ -49,7 +49,7 @@ func (m *Manager) take() (best cleanable, ok bool) {
 		}
 	}
 	if ok {
-		c.busy[best.l] = true
+		c.busy[best.l.dir] = true
 	}
 	return best, ok
 }
@@ -66,7 +66,7 @@ func (m *Manager) CompactOnce(ctx context.Context) (worked bool) {
 	stats, err := l.compact(ctx, c, m.cleanerOptions())
 	m.clean.mu.Lock()
 	defer m.clean.mu.Unlock()
-	delete(m.clean.busy, l)
+	delete(m.clean.busy, l.dir)
 	delete(m.clean.retryMs, l)
 	switch {
 	case err == nil:
