@@ -15,7 +15,7 @@ import (
 type cleaner struct {
 	mu      sync.Mutex
 	busy    map[string]bool // by directory: a topic that is made again waits for the old one's round
-	retryMs map[*Log]int64 // when a log that could not be compacted is tried again
+	retryMs map[*Log]int64  // when a log that could not be compacted is tried again
 	io      *ioLimit
 }
 
