@@ -27,7 +27,7 @@ var (
 
 func (s shape) options() loadgen.Options {
 	return loadgen.Options{
-		RecordSize: s.record, BatchSize: s.batch, Compression: "none", Acks: -1, Partitions: s.partitions, Create: true, Producers: 1,
+		RecordSize: s.record, BatchSize: s.batch, Linger: 5 * time.Millisecond, Compression: "none", Acks: -1, Partitions: s.partitions, Create: true, Producers: 1,
 		Duration: 24 * time.Hour, Seed: 1,
 	}
 }

@@ -54,7 +54,7 @@ func (b *bench) tail(ctx context.Context) error {
 		return err
 	}
 	o := s.options()
-	o.Linger, o.Duration, o.Warmup = 5*time.Millisecond, 5*time.Second, time.Second
+	o.Duration, o.Warmup = 5*time.Second, time.Second
 	flat, err := loadgen.Lag(ctx, src.addr, dst.addr, "tail", o)
 	if err != nil {
 		return err

@@ -32,7 +32,7 @@ func (b *bench) failover(ctx context.Context) error {
 		return err
 	}
 	o := s.options()
-	o.Linger, o.Duration, o.Rate = 5*time.Millisecond, time.Second, loadgen.Rate{PerSecond: 5e6, Bytes: true}
+	o.Duration, o.Rate = time.Second, loadgen.Rate{PerSecond: 5e6, Bytes: true}
 	r, err := loadgen.Failover(ctx, loadgen.FailoverOptions{Options: o, Source: src.addr, Destination: dst.addr, Mirror: "m", Topics: "fo", Rounds: 20})
 	if err != nil {
 		return err
