@@ -95,6 +95,9 @@ func newSoakWriter(t *testing.T, addr, topic string) *soakWriter {
 var soakPadding = bytes.Repeat([]byte("."), 700)
 
 func (w *soakWriter) run(until, ctx context.Context) {
+	// Paced, so that a round of the cleaner fits between two kills: one that is killed begins anew.
+	pace := time.NewTicker(10 * time.Millisecond)
+	defer pace.Stop()
 	for i := 0; until.Err() == nil; i++ {
 		r := &kgo.Record{Key: fmt.Appendf(nil, "k%d", i%soakKeys), Value: fmt.Appendf(nil, "%d %s", i, soakPadding)}
 		w.cl.Produce(ctx, r, func(r *kgo.Record, err error) {
@@ -112,6 +115,7 @@ func (w *soakWriter) run(until, ctx context.Context) {
 				w.t.Errorf("%s: %v", w.topic, err)
 				return
 			}
+			<-pace.C
 		}
 	}
 	if err := w.cl.Flush(ctx); err != nil {
