@@ -32,6 +32,9 @@ func brokerCommand() *cobra.Command {
 			if err := lv.UnmarshalText([]byte(level)); err != nil {
 				return usagef("--log-level %q; allowed are debug, info, warn and error", level)
 			}
+			if err := profileRates(); err != nil {
+				return err
+			}
 			cfg, err := broker.LoadConfig(config, sets)
 			if err != nil {
 				return err

@@ -74,7 +74,7 @@ func rootCommand() *cobra.Command {
 	}
 	root.SetVersionTemplate("stet {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(brokerCommand(), demoCommand(), mirrorsCommand(), configsCommand(), verifyCommand(), dumpLogCommand(), loadgenCommand())
+	root.AddCommand(brokerCommand(), demoCommand(), mirrorsCommand(), configsCommand(), verifyCommand(), dumpLogCommand(), loadgenCommand(), profileCommand())
 	for _, c := range root.Commands() {
 		c.SetHelpTemplate(helpTemplate)
 	}
