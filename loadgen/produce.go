@@ -13,8 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// produceVersion is flexible-free and known to every broker since 2.1.
-const produceVersion = 7
+// produceVersion is flexible-free, says why a write is refused, and is known since Kafka 2.4.
+const produceVersion = 8
 
 // maxInFlight bounds the bytes that wait for acknowledgements; a target that
 // stalls longer than this lasts makes slip, never a skipped slot.
@@ -32,6 +32,7 @@ type load struct {
 	acked                   atomic.Int64 // batch bytes from the first one on
 	errors                  atomic.Int64
 	lastErr                 atomic.Value
+	refused                 atomic.Pointer[error] // the first final answer, which ends the run
 	inFlight                *budget
 	// onAck, if set, is told of every acknowledged batch with the intended time of its first record and the step to the next.
 	onAck func(partition int32, base int64, records int, first time.Time, step time.Duration)
@@ -99,6 +100,9 @@ func (l *load) run(ctx context.Context) error {
 		}()
 	}
 	wg.Wait()
+	if err := l.refused.Load(); err != nil {
+		return fmt.Errorf("topic %s: %w", l.layout.topic, *err)
+	}
 	return errors.Join(errs...)
 }
 
@@ -138,7 +142,7 @@ func (p *producer) run(ctx context.Context, start, end time.Time) error {
 	}
 	s := NewSchedule(start, rate)
 	var k int64
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && p.l.refused.Load() == nil {
 		now := time.Now()
 		for due := s.Due(now); k < due; k++ {
 			at := s.At(k)
@@ -173,7 +177,7 @@ func (p *producer) run(ctx context.Context, start, end time.Time) error {
 
 // flatOut keeps the in-flight budget full; intended is when it was sent.
 func (p *producer) flatOut(ctx context.Context, end time.Time) error {
-	for ctx.Err() == nil && time.Now().Before(end) {
+	for ctx.Err() == nil && p.l.refused.Load() == nil && time.Now().Before(end) {
 		p.first = time.Now()
 		for p.builder.count < p.limit {
 			p.builder.add()
@@ -242,6 +246,10 @@ func (p *producer) send(step time.Duration) error {
 		if err != nil {
 			l.errors.Add(1)
 			l.lastErr.Store(err.Error())
+			var k *kerr.Error
+			if errors.As(err, &k) && !k.Retriable {
+				l.refused.CompareAndSwap(nil, &err) // it will not get better
+			}
 			l.inFlight.give(size)
 			return
 		}
@@ -289,5 +297,9 @@ func parseProduce(body []byte) (base int64, err error) {
 		return 0, errors.New("the answer to Produce lacks the partition")
 	}
 	p := &resp.Topics[0].Partitions[0]
-	return p.BaseOffset, kerr.ErrorForCode(p.ErrorCode)
+	err = kerr.ErrorForCode(p.ErrorCode)
+	if err != nil && p.ErrorMessage != nil && *p.ErrorMessage != "" {
+		err = fmt.Errorf("%w (%s)", err, *p.ErrorMessage)
+	}
+	return p.BaseOffset, err
 }

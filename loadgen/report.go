@@ -201,13 +201,24 @@ func (r *Report) WriteHDR(file string) error {
 
 // WriteText prints the report for people.
 func (r *Report) WriteText(w io.Writer) {
-	fmt.Fprintf(w, "%s: %d records, %.1f MB, %.1f MB/s, %.0f records/s", r.Scenario, r.Load.Records, float64(r.Load.Bytes)/1e6, r.Throughput.MBPerSec, r.Load.AchievedPerSec)
+	fmt.Fprintf(w, "%s: %.1f MB", r.Scenario, float64(r.Load.Bytes)/1e6)
+	if r.Load.Records > 0 {
+		fmt.Fprintf(w, " in %d records", r.Load.Records)
+	}
+	if r.Throughput.MBPerSec > 0 {
+		fmt.Fprintf(w, ", %.1f MB/s", r.Throughput.MBPerSec)
+	}
+	if r.Load.AchievedPerSec > 0 {
+		fmt.Fprintf(w, ", %.0f records/s", r.Load.AchievedPerSec)
+	}
 	if r.Load.TargetPerSec > 0 {
 		fmt.Fprintf(w, " of %.0f intended", r.Load.TargetPerSec)
 	}
 	fmt.Fprintf(w, ", %d errors\n", r.Load.Errors)
 	names := []string{"response_ms", "service_ms", "slip_ms", "e2e_ms", "replication_lag_ms", "control_ms", "added_lag_ms", "stop_ms", "first_ack_ms", "first_read_ms", "write_gap_ms"}
-	fmt.Fprintf(w, "%-20s %10s %10s %10s %10s %10s %10s\n", "", "count", "p50", "p90", "p99", "p99.9", "max")
+	if len(r.Histograms) > 0 {
+		fmt.Fprintf(w, "%-20s %10s %10s %10s %10s %10s %10s\n", "", "count", "p50", "p90", "p99", "p99.9", "max")
+	}
 	for _, n := range names {
 		s, ok := r.Histograms[n]
 		if !ok {

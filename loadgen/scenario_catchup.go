@@ -130,9 +130,7 @@ func (f *failover) pause(ctx context.Context, on bool) error {
 	}
 	errs := []error{mirrormsg.ErrorForCode(code)}
 	for i := range results {
-		if err := mirrormsg.ErrorForCode(results[i].ErrorCode); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", results[i].Name, err))
-		}
+		errs = append(errs, refusedTopic(&results[i]))
 	}
 	return errors.Join(errs...)
 }
@@ -154,7 +152,12 @@ func (f *failover) fill(ctx context.Context, bytes int64) error {
 				cancel()
 			}
 		}
-		stop := run.progress("fill " + topic)
+		stop := func() {}
+		if o.Progress != nil {
+			stop = every(o, func(time.Duration) string {
+				return fmt.Sprintf("fill %s  %.1f of %.1f MB", topic, float64(run.acked.Load())/1e6, float64(share)/1e6)
+			})
+		}
 		err = run.run(fctx)
 		stop()
 		cancel()

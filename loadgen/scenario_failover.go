@@ -254,11 +254,9 @@ func (f *failover) restart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
-	errs := []error{mirrormsg.ErrorForCode(resp.ErrorCode)}
+	errs := []error{refused(resp.ErrorCode, resp.ErrorMessage)}
 	for i := range resp.Topics {
-		if err := mirrormsg.ErrorForCode(resp.Topics[i].ErrorCode); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", resp.Topics[i].Name, err))
-		}
+		errs = append(errs, refusedTopic(&resp.Topics[i]))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("start: %w", err)

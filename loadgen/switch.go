@@ -54,11 +54,9 @@ func sendStop(ctx context.Context, dst *target, mirror string, topics []string) 
 	if err != nil {
 		return nil, fmt.Errorf("stop: %w", err)
 	}
-	errs := []error{mirrormsg.ErrorForCode(resp.ErrorCode)}
+	errs := []error{refused(resp.ErrorCode, resp.ErrorMessage)}
 	for i := range resp.Topics {
-		if err := mirrormsg.ErrorForCode(resp.Topics[i].ErrorCode); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", resp.Topics[i].Name, err))
-		}
+		errs = append(errs, refusedTopic(&resp.Topics[i]))
 	}
 	return resp, errors.Join(errs...)
 }

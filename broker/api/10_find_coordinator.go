@@ -20,10 +20,11 @@ import (
 var findCoordinator = handler{key: 10, min: 0, max: 6, serve: serveFindCoordinator}
 
 const (
-	coordinatorGroup  = 0
-	coordinatorMirror = mirrormsg.CoordinatorTypeMirror
-	offsetsTopic      = "__consumer_offsets"
-	mirrorStateTopic  = "__mirror_state"
+	coordinatorGroup       = 0
+	coordinatorTransaction = 1
+	coordinatorMirror      = mirrormsg.CoordinatorTypeMirror
+	offsetsTopic           = "__consumer_offsets"
+	mirrorStateTopic       = "__mirror_state"
 )
 
 func serveFindCoordinator(ctx context.Context, a *API, r *Request) (Reply, error) {
@@ -66,6 +67,8 @@ func (a *API) coordinator(ctx context.Context, typ int8, key string) (*meta.Brok
 		if _, _, _, _, err := mirrormsg.ParseCoordinatorKey(key); err != nil {
 			return nil, replica.Refuse(kerr.InvalidRequest, "%v", err)
 		}
+	case coordinatorTransaction:
+		return nil, replica.Refuse(kerr.InvalidRequest, "transactions of local producers are not built yet")
 	default:
 		return nil, replica.Refuse(kerr.InvalidRequest, "coordinators of key type %d are not served", typ)
 	}

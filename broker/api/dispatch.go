@@ -12,6 +12,7 @@ import (
 	"github.com/valyala/bytebufferpool"
 
 	"stet/broker/mirrormsg"
+	"stet/broker/replica"
 	"stet/zerocopy"
 )
 
@@ -106,6 +107,10 @@ func (a *API) write(w Output, correlation int32, flexHeader bool, resp kmsg.Resp
 func codeOf(err error) (int16, string) {
 	if err == nil {
 		return 0, ""
+	}
+	var refused *replica.Refused
+	if errors.As(err, &refused) {
+		return refused.Code.Code, refused.Message
 	}
 	var k *kerr.Error
 	if errors.As(err, &k) {

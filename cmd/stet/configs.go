@@ -188,7 +188,7 @@ func (f *configFlags) runDescribe(cmd *cobra.Command, cl *kgo.Client, typ kmsg.C
 		for i := range resp.Resources {
 			res := &resp.Resources[i]
 			if err := refused(res.ErrorCode, res.ErrorMessage); err != nil {
-				return fmt.Errorf("%s %s: %w", word, name, err)
+				return err // it names the entity
 			}
 			f.print(res, word, name)
 		}

@@ -222,6 +222,16 @@ func (f *loadFlags) run(cmd *cobra.Command, scenario func(context.Context, *load
 		}
 		defer profile.Start(kind, profile.ProfilePath("."), profile.NoShutdownHook, profile.Quiet).Stop()
 	}
+	for flag, file := range map[string]string{"--json": f.jsonFile, "--html": f.htmlFile, "--hdr": f.hdrFile} { // before the run, not after it
+		if file == "" {
+			continue
+		}
+		out, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY, 0o644)
+		if err != nil {
+			return fmt.Errorf("%s: %w", flag, err)
+		}
+		out.Close()
+	}
 	for _, addr := range []string{f.bootstrap, f.source, f.destination} {
 		if addr == "" {
 			continue
@@ -253,6 +263,9 @@ func (f *loadFlags) run(cmd *cobra.Command, scenario func(context.Context, *load
 		return err
 	}
 	report.WriteText(os.Stdout)
+	if report.Failover != nil {
+		fmt.Printf("the topics are stopped now; to mirror again: stet mirrors --bootstrap-server %s --start --topics '%s' --mirror %s\n", f.destination, f.re, f.mirror)
+	}
 	if f.jsonFile != "" {
 		if err := report.WriteJSON(f.jsonFile); err != nil {
 			return fmt.Errorf("--json: %w", err)

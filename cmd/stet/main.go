@@ -47,17 +47,28 @@ func run(args []string) int {
 	text := strings.TrimSpace(err.Error())
 	if errors.As(err, &usage) || strings.HasPrefix(text, "unknown command") {
 		fmt.Fprintf(os.Stderr, "stet: %s\n", text)
-		fmt.Fprintln(os.Stderr, "try: stet --help")
+		fmt.Fprintf(os.Stderr, "try: %s --help\n", commandOf(root, args))
 		return exitUsage
 	}
 	if ctx.Err() != nil {
 		fmt.Fprintln(os.Stderr, "stet: interrupted")
 		return exitFailed
 	}
+	if strings.Contains(text, "broker is too old") {
+		text = "the server does not know this request: it is not a Stet broker (--bootstrap-server is the destination of a mirror), or an older one"
+	}
 	if !errors.Is(err, errSilent) {
 		fmt.Fprintf(os.Stderr, "stet: %s\n", text)
 	}
 	return exitFailed
+}
+
+// commandOf is the command that the arguments reach, as a user types it.
+func commandOf(root *cobra.Command, args []string) string {
+	if c, _, err := root.Find(args); err == nil {
+		return c.CommandPath()
+	}
+	return root.CommandPath()
 }
 
 // errSilent ends with exit code 1 after everything was said.

@@ -129,6 +129,7 @@ func (f *mirrorFlags) check() error {
 		allowed(f.exclude != "", "--exclude", f.start, "--start"),
 		allowed(f.waitLagZero >= 0, "--wait-lag-zero", f.stop, "--stop"),
 		allowed(f.failed, "--failed", f.describe, "--describe"),
+		allowed(f.topics != "", "--topics", withTopics || f.describe, "--start, --stop, --pause, --resume and --describe"),
 		allowed(f.wait != "", "--wait", f.describe, "--describe"),
 		allowed(f.asJSON, "--json", f.describe || f.stop, "--describe and --stop"),
 	)
@@ -245,6 +246,9 @@ func (m mirrorClient) start() error {
 	if resp.ErrorMessage != nil && *resp.ErrorMessage != "" {
 		fmt.Fprintln(os.Stderr, *resp.ErrorMessage)
 	}
+	if len(patterns) > 0 && !m.f.dryRun {
+		fmt.Fprintf(os.Stderr, "patterns kept in mirror.topics.include, so topics that match later are started too: %s\n", strings.Join(patterns, ", "))
+	}
 	return failed
 }
 
@@ -291,6 +295,12 @@ func (m mirrorClient) stop() error {
 		return err
 	}
 	done, failed := m.results(resp.Topics)
+	if len(patterns) > 0 && !m.f.dryRun {
+		fmt.Fprintf(os.Stderr, "topics that match are not started again by themselves (mirror.topics.include, mirror.topics.exclude): %s\n", strings.Join(patterns, ", "))
+	}
+	if len(done) == 0 && failed == nil {
+		return fmt.Errorf("no topic of mirror %s matches %s", m.f.mirror, m.f.topics)
+	}
 	switch {
 	case m.f.asJSON:
 		if err := printStopJSON(resp, m.f.dryRun); err != nil {

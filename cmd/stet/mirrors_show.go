@@ -208,7 +208,10 @@ func (m mirrorClient) describe() error {
 	if err != nil {
 		return err
 	}
-	rows := rowsOf(resp)
+	rows, err := m.selected(rowsOf(resp))
+	if err != nil {
+		return err
+	}
 	if m.f.failed {
 		kept := rows[:0]
 		for _, r := range rows {
@@ -246,7 +249,32 @@ func (m mirrorClient) describe() error {
 	return nil
 }
 
-const waitPoll = 50 * time.Millisecond
+const (
+	waitPoll  = 50 * time.Millisecond
+	mostNamed = 10 // partitions in an error
+)
+
+// selected keeps the rows of --topics, all without it.
+func (m mirrorClient) selected(rows []partitionRow) ([]partitionRow, error) {
+	if m.f.topics == "" {
+		return rows, nil
+	}
+	names, patterns := split(m.f.topics)
+	for i, n := range names {
+		names[i] = regexp.QuoteMeta(n)
+	}
+	re, err := regexp.Compile("^(?:" + strings.Join(append(names, patterns...), "|") + ")$")
+	if err != nil {
+		return nil, usagef("--topics %q: %v", m.f.topics, err)
+	}
+	kept := rows[:0]
+	for _, r := range rows {
+		if re.MatchString(r.Topic) {
+			kept = append(kept, r)
+		}
+	}
+	return kept, nil
+}
 
 // waitFor returns when every listed partition is where --wait wants it.
 func (m mirrorClient) waitFor() error {
@@ -260,7 +288,10 @@ func (m mirrorClient) waitFor() error {
 		resp, err := describeMirrors(ctx, m.cl, m.f.mirror)
 		if err == nil {
 			missing = missing[:0]
-			rows := rowsOf(resp)
+			rows, err := m.selected(rowsOf(resp))
+			if err != nil {
+				return err
+			}
 			for _, r := range rows {
 				ok := r.State == want
 				if want == "LAG_ZERO" {
@@ -282,6 +313,9 @@ func (m mirrorClient) waitFor() error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
+			if n := len(missing) - mostNamed; n > 0 {
+				missing = append(missing[:mostNamed], fmt.Sprintf("and %d more", n))
+			}
 			return fmt.Errorf("not %s after %s: %s", m.f.wait, m.f.timeout, strings.Join(missing, "; "))
 		}
 	}

@@ -48,6 +48,8 @@ func (f *verifyFlags) run(cmd *cobra.Command) error {
 		return usagef("verify needs --source and --destination, or --source-dir and --destination-dir")
 	case clusters && (f.source == "" || f.destination == ""), dirs && (f.sourceDir == "" || f.destinationDir == ""):
 		return usagef("verify needs both a source and a destination")
+	case clusters && f.source == f.destination:
+		return usagef("--source and --destination are the same")
 	case f.mirror != "" && f.topics != "":
 		return usagef("verify takes --mirror or --topics, not both")
 	case dirs && f.mirror != "":

@@ -40,6 +40,10 @@ func Clusters(ctx context.Context, source, destination *kgo.Client, match func(t
 		if !ok {
 			return nil, fmt.Errorf("topic %s: the source does not have it", name)
 		}
+		if a, b := from.id, dst[name].id; a != b && a != ([16]byte{}) && b != ([16]byte{}) {
+			r.Partitions = append(r.Partitions, Partition{Topic: name, Difference: &Difference{Byte: -1, Text: "the topic ids differ: it is another topic of the same name"}})
+			continue
+		}
 		n := max(len(from.leaders), len(dst[name].leaders))
 		for i := range n {
 			p := Partition{Topic: name, Partition: int32(i)}
