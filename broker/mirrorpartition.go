@@ -66,6 +66,8 @@ func (m mirrorPartition) AppendControl(batches []byte) error {
 	return err
 }
 
+func (m mirrorPartition) NeedsFullCopy(to int64) bool { return m.p.Log().TruncationNeedsFullCopy(to) }
+
 func (m mirrorPartition) Truncate(to int64) error { return m.p.Truncate(to) }
 
 func (m mirrorPartition) TruncateFullyAndStartAt(offset int64) error {

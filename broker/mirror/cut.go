@@ -74,7 +74,7 @@ func (pl *planner) plan(ctx context.Context, p source.Partition) (cutPlan, error
 	switch {
 	case cut >= end:
 		return cutPlan{from: end, to: end, restart: -1}, nil
-	case cut <= start:
+	case cut <= start, pl.part.NeedsFullCopy(cut):
 		return cutPlan{from: start, to: end, restart: first}, nil
 	}
 	return cutPlan{from: cut, to: end, restart: -1}, nil

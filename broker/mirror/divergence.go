@@ -67,7 +67,8 @@ func (d *driver) recover(ctx context.Context) error {
 	}
 	if end := d.part.LogEndOffset(); cut >= 0 && cut < end {
 		c := cutPlan{from: cut, to: end, restart: -1}
-		if cut <= d.part.LogStartOffset() {
+		if cut <= d.part.LogStartOffset() || d.part.NeedsFullCopy(cut) {
+			c.from = min(cut, d.part.LogStartOffset())
 			up := d.m.upstream(d.in.mirror)
 			if up == nil {
 				return errSuperseded

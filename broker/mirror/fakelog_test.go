@@ -24,6 +24,7 @@ type fakeLog struct {
 	gate    mirror.Gate
 	gates   []mirror.GateKind
 	flushed int64
+	cleaned int64 // what a cleaner has looked at
 }
 
 func (l *fakeLog) Incarnation() int64 { return l.inc }
@@ -141,6 +142,12 @@ func (l *fakeLog) appendLocal(batches []byte, own bool) error {
 	l.batches = append(l.batches, b)
 	l.end = b.NextOffset()
 	return nil
+}
+
+func (l *fakeLog) NeedsFullCopy(to int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return to < l.cleaned
 }
 
 func (l *fakeLog) Truncate(to int64) error {

@@ -55,6 +55,9 @@ type Partition interface {
 	AppendMirrored(batches []byte) error
 	// AppendControl appends control batches of our own as leader, past any gate: offsets and leader epoch are assigned.
 	AppendControl(batches []byte) error
+	// NeedsFullCopy says that a cut at the offset would leave keys without a value that they had, because compaction has
+	// removed an older one in favour of what is cut (SPEC 4.7, C17).
+	NeedsFullCopy(to int64) bool
 	// Truncate removes everything from offset to on.
 	Truncate(to int64) error
 	// TruncateFullyAndStartAt empties the log, which then starts and ends at offset.

@@ -296,6 +296,36 @@ func TestRehearsedFailover(t *testing.T) {
 	}
 }
 
+// TestC17CutBelowTheCleaner: local compaction has looked beyond the place of the cut, so an older value of a key may be
+// gone in favour of one that is cut now: the partition is copied again from the start.
+func TestC17CutBelowTheCleaner(t *testing.T) {
+	w := newWorld(t, 1)
+	tp := w.source.CreateTopic("t", 1)
+	w.source.Produce(tp, 0, 5, 10)
+	w.createMirror()
+	w.startTopics("t")
+	w.untilEqual(tp, 0)
+	w.stopTopics("t")
+	l := w.log("t", 0)
+	must(t, l.produce(local(4)))
+	l.mu.Lock()
+	l.cleaned = 7 // copied are 0 to 4, the cut will be at 5
+	l.mu.Unlock()
+	dry := w.startReq("t")
+	dry.DryRun = true
+	r := w.m.StartMirrorTopics(context.Background(), dry)
+	if len(r.Topics) != 1 || len(r.Topics[0].Cuts) != 1 || r.Topics[0].Cuts[0].FromOffset != 0 {
+		t.Fatalf("dry run %+v %s", r, str(r.ErrorMessage))
+	}
+	w.startTopics("t")
+	w.untilEqual(tp, 0)
+	w.untilState("t", 0, "MIRRORING")
+	s, _ := w.stored("t", 0)
+	if n := len(s.Events); n != 1 || s.Events[0].Kind != mirror.EventCut || s.Events[0].FromOffset != 0 {
+		t.Errorf("events %+v", s.Events)
+	}
+}
+
 func TestOwnTopicIsNotOverwritten(t *testing.T) {
 	w := newWorld(t, 1)
 	tp := w.source.CreateTopic("t", 1)
