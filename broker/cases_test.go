@@ -532,3 +532,27 @@ func TestTakenTopicNeedsOverwrite(t *testing.T) {
 		t.Error("--overwrite took over a topic with another id")
 	}
 }
+
+// TestTakenNamesAreSaid: a pattern that matches a topic whose name is taken here does not pass it over in silence.
+func TestTakenNamesAreSaid(t *testing.T) {
+	w := newWorld(t)
+	w.src.CreateTopic("free", 1)
+	w.src.CreateTopic("taken", 1)
+	if _, err := kadm.NewClient(w.cl).CreateTopic(w.ctx, 1, 1, nil, "taken"); err != nil {
+		t.Fatal(err)
+	}
+	w.create("mirror.topics.include", "free|taken")
+	w.wait("free is mirrored", func(p part) bool { return p.topic == "free" && mirroring(p) })
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		resp, err := mirrormsg.NewPtrDescribeMirrorsRequest().RequestWith(w.ctx, w.cl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.ErrorMessage != nil && strings.Contains(*resp.ErrorMessage, "taken") {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("describe says %v", resp.ErrorMessage)
+		}
+	}
+}

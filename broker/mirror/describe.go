@@ -52,6 +52,9 @@ func (m *Manager) DescribeMirrors(ctx context.Context, req *mirrormsg.DescribeMi
 			if err := u.problem(); err != nil {
 				reasons = append(reasons, reason(img, name, err))
 			}
+			if text := u.unmirrored(); text != "" {
+				reasons = append(reasons, text)
+			}
 		}
 		resp.Mirrors = append(resp.Mirrors, d)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -289,11 +290,18 @@ func (u *upstream) refreshStarts(ctx context.Context, img *meta.Image, _ []*meta
 		return sourceError(-1, err)
 	}
 	var found []source.Topic
+	var blocked []string
 	for _, t := range all {
-		if t.Err == nil && startable(t) && include.match(t.Name) && !exclude.match(t.Name) && img.Topic(t.Name) == nil {
+		if t.Err != nil || !startable(t) || !include.match(t.Name) || exclude.match(t.Name) {
+			continue
+		}
+		if img.Topic(t.Name) == nil {
 			found = append(found, t)
+		} else if of, _ := img.TopicMirror(t.Name); of != u.name {
+			blocked = append(blocked, t.Name)
 		}
 	}
+	u.setBlocked(blocked)
 	if len(found) == 0 {
 		return nil
 	}
@@ -318,6 +326,35 @@ func (u *upstream) refreshStarts(ctx context.Context, img *meta.Image, _ []*meta
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// setBlocked keeps what describe shows, and logs it when it changes: who starts a pattern must not believe that
+// everything is mirrored when a name was taken.
+func (u *upstream) setBlocked(names []string) {
+	slices.Sort(names)
+	u.mu.Lock()
+	same := slices.Equal(u.blocked, names)
+	u.blocked = names
+	u.mu.Unlock()
+	if !same && len(names) > 0 {
+		u.log.Warn("source topics match mirror.topics.include and are not mirrored: their names are taken here", "topics", strings.Join(names, ", "))
+	}
+}
+
+// unmirrored describes what setBlocked was told, "" for nothing.
+func (u *upstream) unmirrored() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.blocked) == 0 {
+		return ""
+	}
+	names, more := u.blocked, ""
+	if len(names) > 10 {
+		more = fmt.Sprintf(" and %d more", len(names)-10)
+		names = names[:10]
+	}
+	return fmt.Sprintf("mirror %s: not mirrored although they match mirror.topics.include, because a topic of the same name that is not this mirror's is here: %s%s",
+		u.name, strings.Join(names, ", "), more)
 }
 
 // startable says whether a topic of a source may be mirrored at all.

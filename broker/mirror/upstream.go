@@ -52,9 +52,10 @@ type upstream struct {
 	topics  map[string]described
 	missing map[string]missing
 	checked bool
-	cluster string // by configuration, or as learned
-	fatal   error  // the cluster id differs
-	err     error  // why the source cannot be used now, nil if it can
+	cluster string   // by configuration, or as learned
+	fatal   error    // the cluster id differs
+	err     error    // why the source cannot be used now, nil if it can
+	blocked []string // topics that match mirror.topics.include and cannot be mirrored: their names are taken here
 	waiting map[*driver]int32
 	down    map[int32]*time.Timer
 
