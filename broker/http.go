@@ -39,6 +39,9 @@ func (b *Broker) startHTTP() error {
 			return
 		}
 		fmt.Fprintln(w, "ready")
+		if n := b.offlinePartitions(); n > 0 {
+			fmt.Fprintf(w, "%d partitions are offline: free or repair the disk, then restart the broker\n", n)
+		}
 	})
 	for path, h := range map[string]http.HandlerFunc{
 		"/debug/pprof/": pprof.Index, "/debug/pprof/cmdline": pprof.Cmdline, "/debug/pprof/profile": pprof.Profile,
@@ -76,6 +79,16 @@ func (h *httpServer) close() {
 	}
 }
 
+// offlinePartitions counts the partitions whose log cannot be used.
+func (b *Broker) offlinePartitions() (n int) {
+	for _, p := range b.replicas.Load().All() {
+		if p.Log().Err() != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // collect reports the broker's own values at a scrape.
 func (b *Broker) collect(emit metrics.Emit) {
 	emit(metrics.BrokerInfo, 1, b.version, fmt.Sprint(b.node), b.ClusterID())
@@ -94,16 +107,12 @@ func (b *Broker) collect(emit metrics.Emit) {
 	emit(metrics.BrokerCopiedBytes, float64(b.server.Sent.CopiedBytes.Load()))
 	emit(metrics.BrokerMemoryOutBytes, float64(b.server.Sent.MemoryBytes.Load()))
 	var bytes int64
-	var offline int
 	all := b.replicas.Load().All()
 	for _, p := range all {
 		bytes += p.Log().Size()
-		if p.Log().Err() != nil {
-			offline++
-		}
 	}
 	emit(metrics.BrokerPartitions, float64(len(all)))
-	emit(metrics.BrokerOffline, float64(offline))
+	emit(metrics.BrokerOffline, float64(b.offlinePartitions()))
 	emit(metrics.BrokerLogBytes, float64(bytes))
 	emit(metrics.BrokerMetadataOffset, float64(b.quorum.Image().Offset()))
 }
