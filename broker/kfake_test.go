@@ -148,8 +148,8 @@ func (s *side) ask(req kmsg.Request, version int16) kmsg.Response {
 }
 
 func code(c int16) string {
-	if err := kerr.ErrorForCode(c); err != nil {
-		return err.(*kerr.Error).Message
+	if err := kerr.TypedErrorForCode(c); err != nil {
+		return err.Message
 	}
 	return "ok"
 }
@@ -234,9 +234,16 @@ var differential = []struct {
 			partition   int32
 			records     []byte
 		}{
-			{"first", "t", 0, good}, {"again", "t", 0, good}, {"next", "t", 0, at(1, 0, 9000)}, {"gap", "t", 0, at(5, 0, 9000)}, {"third", "t", 0, at(2, 0, 7000)},
-			{"new epoch", "t", 0, at(0, 1, 7500)}, {"old epoch", "t", 0, at(3, 0, 7500)}, {"flipped", "t", 1, flipped},
-			{"unknown topic", "nope", 0, good}, {"unknown partition", "t", 77, good},
+			{"first", "t", 0, good},
+			{"again", "t", 0, good},
+			{"next", "t", 0, at(1, 0, 9000)},
+			{"gap", "t", 0, at(5, 0, 9000)},
+			{"third", "t", 0, at(2, 0, 7000)},
+			{"new epoch", "t", 0, at(0, 1, 7500)},
+			{"old epoch", "t", 0, at(3, 0, 7500)},
+			{"flipped", "t", 1, flipped},
+			{"unknown topic", "nope", 0, good},
+			{"unknown partition", "t", 77, good},
 		} {
 			req := kmsg.NewPtrProduceRequest()
 			req.Acks, req.TimeoutMillis = -1, 5000

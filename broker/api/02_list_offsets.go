@@ -65,12 +65,12 @@ func listOffset(part *replica.Partition, version int16, isolation int8, p *kmsg.
 	case ts == tsLatest:
 		rp.Offset = bound
 		rp.LeaderEpoch = part.LeaderEpoch()
-		if e, ok := part.EpochAt(bound); ok {
+		if e, ok := l.EpochAt(bound); ok {
 			rp.LeaderEpoch = e
 		}
 	case ts == tsEarliest, ts == tsEarliestLocal && version >= 8:
 		rp.Offset = l.LogStartOffset()
-		if e, ok := part.EpochAt(rp.Offset); ok {
+		if e, ok := l.EpochAt(rp.Offset); ok {
 			rp.LeaderEpoch = e
 		}
 	case ts == tsMaxTimestamp && version >= 7:

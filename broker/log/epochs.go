@@ -116,16 +116,16 @@ func (c *epochCache) all() []EpochEntry {
 	return slices.Clone(c.entries)
 }
 
-// at is the epoch in force at offset, -1 if none.
-func (c *epochCache) at(offset int64) int32 {
+// at is the epoch of the record at offset, or of the last one when offset is the log end.
+func (c *epochCache) at(offset int64) (int32, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for i := len(c.entries) - 1; i >= 0; i-- {
 		if c.entries[i].Start <= offset {
-			return c.entries[i].Epoch
+			return c.entries[i].Epoch, true
 		}
 	}
-	return -1
+	return -1, false
 }
 
 // endOffset answers OffsetForLeaderEpoch. SPEC 4.1: an epoch above the latest cached one

@@ -11,5 +11,5 @@ func openFilesLimit() int {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
 		return 512
 	}
-	return int(min(uint64(r.Cur)/2, 1<<20))
+	return int(min(r.Cur/2, 1<<20))
 }

@@ -199,6 +199,9 @@ func (l *Log) LatestEpoch() (epoch int32, ok bool) { return l.epochs.latest() }
 // EpochStartOffset is the first offset of the epoch.
 func (l *Log) EpochStartOffset(epoch int32) (int64, bool) { return l.epochs.start(epoch) }
 
+// EpochAt is the epoch of the record at offset, or of the last one when offset is the log end.
+func (l *Log) EpochAt(offset int64) (int32, bool) { return l.epochs.at(offset) }
+
 // EpochEntries are all epochs of the log, ascending.
 func (l *Log) EpochEntries() []EpochEntry { return l.epochs.all() }
 

@@ -94,14 +94,3 @@ func (p *Partition) EpochEnd(epoch, currentEpoch int32) (int32, int64, error) {
 
 // CheckLeader verifies that this broker leads the partition at that epoch (-1: any).
 func (p *Partition) CheckLeader(currentEpoch int32) error { return p.checkLeader(currentEpoch) }
-
-// EpochAt is the epoch of the record at offset, or of the last one when offset is the log end.
-func (p *Partition) EpochAt(offset int64) (int32, bool) {
-	entries := p.log.EpochEntries()
-	for i := len(entries) - 1; i >= 0; i-- {
-		if entries[i].Start <= offset {
-			return entries[i].Epoch, true
-		}
-	}
-	return -1, false
-}

@@ -41,7 +41,7 @@ func TestAcknowledgedMetadataSurvivesKill(t *testing.T) {
 				return err
 			}
 			if d := all[topic]; d.Err != nil || d.ID != id || len(d.Partitions) != 3 {
-				return fmt.Errorf("%v, id %s, %d partitions; want id %s and 3", d.Err, d.ID, len(d.Partitions), id)
+				return fmt.Errorf("%w, id %s, %d partitions; want id %s and 3", d.Err, d.ID, len(d.Partitions), id)
 			}
 			return cl.ProduceSync(ctx, &kgo.Record{Topic: topic, Value: []byte("v")}).FirstErr()
 		})
@@ -107,7 +107,7 @@ func TestAcknowledgedMetadataSurvivesKill(t *testing.T) {
 				return err
 			}
 			if d, ok := all[topic]; ok && !errors.Is(d.Err, kerr.UnknownTopicOrPartition) {
-				return fmt.Errorf("the topic is there: %v", d.Err)
+				return fmt.Errorf("the topic is there: %w", d.Err)
 			}
 			if dirs, _ := filepath.Glob(filepath.Join(p.Dir, topic+"-?")); len(dirs) > 0 {
 				return fmt.Errorf("its folders are there: %v", dirs)

@@ -34,7 +34,7 @@ func TestRoundTripTimeIsOfBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	if rtt := conn.RTT(); rtt < 60*time.Millisecond {
 		t.Errorf("round trip time %s on a line of 60 ms", rtt)
 	}
