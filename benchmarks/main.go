@@ -101,6 +101,8 @@ func command(ctx context.Context, args []string) error {
 		return runCommand(ctx, "make bench-peers", peers, args[1:])
 	case "profile":
 		return profileCommand(ctx, args[1:])
+	case "gate":
+		return gateCommand(ctx, args[1:])
 	case "receive":
 		return receiveCommand(ctx, args[1:])
 	case "send":

@@ -45,6 +45,7 @@ var measures = map[string]func(*Record) (float64, bool){
 	"syscalls_per_gib":      func(r *Record) (float64, bool) { return r.per("syscalls", r.Run.GiB()) },
 	"instructions_per_gib":  func(r *Record) (float64, bool) { return r.per("instructions", r.Run.GiB()) },
 	"copies":                func(r *Record) (float64, bool) { return r.per("copied_bytes", float64(r.Run.Bytes)) },
+	"fetched":               func(r *Record) (float64, bool) { return r.per("socket_bytes", float64(r.Run.Bytes)) },
 	"checks":                func(r *Record) (float64, bool) { return r.per("checked_bytes", float64(r.Run.Bytes)) },
 	"alloc_objects_per_gib": func(r *Record) (float64, bool) { return r.total("alloc_objects") },
 	"alloc_space_per_gib":   func(r *Record) (float64, bool) { return r.total("alloc_space") },
