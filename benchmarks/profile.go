@@ -22,7 +22,13 @@ import (
 var profiled = []string{"catchup-16k", "catchup-1k", "catchup-1m", "produce-16k", "consume-16k"}
 
 // profileEnv turns on what costs something; both sides of a comparison have it.
-var profileEnv = []string{"STET_PROFILE_MUTEX=1", "STET_PROFILE_BLOCK=10000"}
+var profileEnv = []string{"STET_PROFILE_MUTEX=1", "STET_PROFILE_BLOCK=10000", "GODEBUG=memprofilerate=8192"}
+
+var errTooShort = errors.New("longer than the recording (--seconds)")
+
+// recordingStarts is how long a broker may take to begin the recording of all profiles, which allocates and is not to
+// be counted.
+const recordingStarts = time.Second
 
 // side is a binary whose profiles are recorded.
 type side struct{ name, bin, commit string }
@@ -33,7 +39,7 @@ func profileCommand(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("profile", flag.ContinueOnError)
 	only := fs.String("scenarios", strings.Join(profiled, ","), "which to record")
 	gib := fs.Float64("gib", 1, "GiB of batches")
-	rounds := fs.Int("rounds", 1, "rounds; the profiles are those of the last one")
+	rounds := fs.Int("rounds", 1, "rounds, which are added up")
 	seconds := fs.Int("seconds", 8, "length of the recording, longer than the scenario takes")
 	out := fs.String("out", "profiles", "folder; with several binaries one below it for each")
 	sides := fs.String("binaries", "head=bin/stet", "NAME=FILE[@COMMIT], separated by commas")
@@ -79,9 +85,19 @@ func profileCommand(ctx context.Context, args []string) error {
 				if b.bin, err = filepath.Abs(s.bin); err != nil {
 					return err
 				}
-				r := &recording{b: b, dir: dir, seconds: *seconds}
+				r := &recording{b: b, dir: dir, seconds: *seconds, more: round > 0}
 				r.run = growth.Run{Scenario: name, Command: *made, Commit: s.commit, Machine: machine(), Date: time.Now().UTC().Format(time.RFC3339), Counts: map[string]float64{}}
-				if err := r.record(ctx, fmt.Sprintf("%s-%s-%d", name, s.name, round)); err != nil {
+				err := r.record(ctx, fmt.Sprintf("%s-%s-%d", name, s.name, round))
+				for range 3 {
+					if !errors.Is(err, errTooShort) {
+						break
+					}
+					r.seconds *= 2 // and so for the rounds to come
+					fmt.Fprintf(os.Stderr, "  %v: again with %d s\n", err, r.seconds)
+					*seconds = r.seconds
+					err = r.record(ctx, fmt.Sprintf("%s-%s-%d-%ds", name, s.name, round, r.seconds))
+				}
+				if err != nil {
 					return fmt.Errorf("%s of %s: %w", name, s.name, err)
 				}
 				if len(all) > 1 {
@@ -100,6 +116,7 @@ type recording struct {
 	b       *bench
 	dir     string
 	seconds int
+	more    bool // add to what an earlier round left
 	run     growth.Run
 }
 
@@ -163,20 +180,14 @@ func (r *recording) watch(ctx context.Context, d *stet, work func(context.Contex
 	if err := os.MkdirAll(r.dir, 0o755); err != nil {
 		return err
 	}
-	for _, k := range growth.Kinds { // what an earlier recording left must not stand beside this one
-		if err := os.Remove(filepath.Join(r.dir, k+".pb.gz")); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
+	tmp := r.b.dir("profiles")
+	if err := os.MkdirAll(tmp, 0o755); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
 	errs := make([]error, len(growth.Kinds))
-	before, err := r.counts(d)
-	if err != nil {
-		return err
-	}
-	instructions := startInstructions(ctx, d.pid)
 	start := time.Now()
 	for i, k := range growth.Kinds {
 		path := map[string]string{"cpu": "profile", "allocs": "allocs", "mutex": "mutex", "block": "block"}[k]
@@ -184,18 +195,24 @@ func (r *recording) watch(ctx context.Context, d *stet, work func(context.Contex
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			errs[i] = download(ctx, url, filepath.Join(r.dir, k+".pb.gz"))
+			errs[i] = download(ctx, url, filepath.Join(tmp, k+".pb.gz"))
 		}()
 	}
-	bytes, err := work(ctx)
+	settle(ctx, recordingStarts)
+	var bytes int64
+	var after map[string]float64
+	instructions := startInstructions(ctx, d.pid)
+	before, err := r.counts(d)
+	if err == nil {
+		bytes, err = work(ctx)
+	}
+	if err == nil {
+		after, err = r.counts(d)
+	}
 	took := time.Since(start)
 	if err != nil {
 		cancel()
 		wg.Wait()
-		return err
-	}
-	after, err := r.counts(d)
-	if err != nil {
 		return err
 	}
 	if n, ok := instructions(); ok {
@@ -208,7 +225,7 @@ func (r *recording) watch(ctx context.Context, d *stet, work func(context.Contex
 		return err
 	}
 	if took > time.Duration(r.seconds)*time.Second {
-		return fmt.Errorf("it took %s, longer than the recording; give more --seconds or less --gib", took.Round(time.Millisecond))
+		return fmt.Errorf("it took %s: %w", took.Round(time.Millisecond), errTooShort)
 	}
 	r.run.Bytes = bytes
 	for k, v := range after {
@@ -216,7 +233,28 @@ func (r *recording) watch(ctx context.Context, d *stet, work func(context.Contex
 	}
 	r.run.Batches = int64(r.run.Counts["batches"])
 	delete(r.run.Counts, "batches")
-	return r.run.Save(r.dir)
+	if err := r.run.Save(tmp); err != nil {
+		return err
+	}
+	return r.keep(tmp)
+}
+
+// keep moves a recording to its folder, or adds it to the one there.
+func (r *recording) keep(tmp string) error {
+	now, err := growth.Load(tmp)
+	if err != nil {
+		return err
+	}
+	if r.more {
+		before, err := growth.Load(r.dir)
+		if err != nil {
+			return err
+		}
+		if err := now.Add(before); err != nil {
+			return err
+		}
+	}
+	return now.Save(r.dir)
 }
 
 // counts are what a broker's process has counted so far.

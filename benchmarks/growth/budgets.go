@@ -122,13 +122,13 @@ func (b *Budgets) Apply(base, head *Record) []Verdict {
 		}
 		v, ok := measures[x.Name](head)
 		if x.Limit != nil {
-			out = append(out, verdict(x.Name, *x.Limit, v, ok, "not recorded"))
+			out = append(out, verdict(x.Name, *x.Limit, v, ok, missing))
 		}
 		if x.GrowthPercent == nil || base == nil {
 			continue
 		}
 		was, had := measures[x.Name](base)
-		grown, why := 0.0, "not recorded"
+		grown, why := 0.0, missing
 		switch {
 		case !ok || !had:
 			ok = false
@@ -141,6 +141,8 @@ func (b *Budgets) Apply(base, head *Record) []Verdict {
 	}
 	return out
 }
+
+const missing = "not recorded, or too few samples"
 
 func verdict(name string, limit, v float64, ok bool, why string) Verdict {
 	if !ok {

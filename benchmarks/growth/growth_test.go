@@ -76,7 +76,7 @@ func TestPerGiB(t *testing.T) {
 	base := load(t, save(t, growth.Run{Scenario: "s", Bytes: 1 << 30, Batches: 1000, Counts: map[string]float64{"allocs": 30}},
 		map[string]*profile.Profile{"allocs": allocs(map[string]int64{"a": 10, "b": 20})}))
 	head := load(t, save(t, growth.Run{Scenario: "s", Bytes: 2 << 30, Batches: 2000, Counts: map[string]float64{"allocs": 90}},
-		map[string]*profile.Profile{"allocs": allocs(map[string]int64{"a": 20, "b": 60, "c": 10})}))
+		map[string]*profile.Profile{"allocs": allocs(map[string]int64{"a": 20, "b": 60, "c": 10, "runtime/pprof.writeHeapProto": 5000})}))
 	b := budgets(t, `{"schema":"stet.budgets/1","budgets":[{"name":"allocs_per_batch","limit":0.05,"growth_percent":10},
 		{"name":"instructions_per_gib","growth_percent":2},{"name":"copies","scenario":"other","limit":0}]}`)
 	r := growth.Compare(base, head, b)
@@ -134,6 +134,54 @@ func TestOneFile(t *testing.T) {
 	r := growth.Compare(rec, rec, nil)
 	if len(r.Rows) == 0 || r.Rows[0].Head != 7 || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "whole") {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestAdd: rounds add up, and a count that one of them lacks is dropped.
+func TestAdd(t *testing.T) {
+	record := func(counts map[string]float64) *growth.Record {
+		return load(t, save(t, growth.Run{Scenario: "s", Bytes: 1 << 30, Batches: 5, Counts: counts}, map[string]*profile.Profile{"allocs": allocs(map[string]int64{"a": 10})}))
+	}
+	r := record(map[string]float64{"allocs": 1, "instructions": 7})
+	if err := r.Add(record(map[string]float64{"allocs": 2})); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := r.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	got := load(t, dir)
+	if got.Run.Bytes != 2<<30 || got.Run.Batches != 10 || got.Run.Counts["allocs"] != 3 || len(got.Run.Counts) != 1 {
+		t.Errorf("%+v", got.Run)
+	}
+	if rows := growth.Compare(got, got, nil).Rows; len(rows) == 0 || rows[0].Head != 10 {
+		t.Errorf("%+v", rows)
+	}
+}
+
+// cpu is a CPU profile of so many samples, some of them in the allocator.
+func cpu(samples, allocating int64) *profile.Profile {
+	p := &profile.Profile{SampleType: []*profile.ValueType{{Type: "samples", Unit: "count"}, {Type: "cpu", Unit: "nanoseconds"}}}
+	for i, name := range []string{"main.work", "runtime.mallocgc"} {
+		f := &profile.Function{ID: uint64(i + 1), Name: name}
+		l := &profile.Location{ID: uint64(i + 1), Line: []profile.Line{{Function: f}}}
+		n := []int64{samples - allocating, allocating}[i]
+		p.Function, p.Location = append(p.Function, f), append(p.Location, l)
+		p.Sample = append(p.Sample, &profile.Sample{Location: []*profile.Location{l}, Value: []int64{n, n * 1e7}})
+	}
+	return p
+}
+
+// TestShareNeedsSamples: three samples in the allocator are beyond a budget of 3 % only when they are many.
+func TestShareNeedsSamples(t *testing.T) {
+	b := budgets(t, `{"schema":"stet.budgets/1","budgets":[{"name":"alloc_gc_percent","limit":3}]}`)
+	few := load(t, save(t, growth.Run{Bytes: 1 << 30}, map[string]*profile.Profile{"cpu": cpu(60, 3)}))
+	if v := b.Apply(nil, few); len(v) != 1 || v[0].Value != nil || !v[0].OK {
+		t.Errorf("few: %+v", v)
+	}
+	many := load(t, save(t, growth.Run{Bytes: 1 << 30}, map[string]*profile.Profile{"cpu": cpu(1000, 50)}))
+	if v := b.Apply(nil, many); len(v) != 1 || v[0].Value == nil || *v[0].Value != 5 || v[0].OK {
+		t.Errorf("many: %+v", v)
 	}
 }
 

@@ -115,6 +115,52 @@ func (r *Run) Save(dir string) error {
 	return os.WriteFile(filepath.Join(dir, RunFile), append(b, '\n'), 0o644)
 }
 
+// Add adds another recording of the same to r.
+func (r *Record) Add(o *Record) error {
+	r.Run.Bytes += o.Run.Bytes
+	r.Run.Batches += o.Run.Batches
+	for k := range r.Run.Counts {
+		if v, ok := o.Run.Counts[k]; ok {
+			r.Run.Counts[k] += v
+		} else {
+			delete(r.Run.Counts, k) // of one alone it would mean nothing
+		}
+	}
+	for k, p := range r.Profiles {
+		if o.Profiles[k] == nil {
+			delete(r.Profiles, k)
+			continue
+		}
+		sum, err := profile.Merge([]*profile.Profile{p, o.Profiles[k]})
+		if err != nil {
+			return fmt.Errorf("%s: %w", k, err)
+		}
+		r.Profiles[k] = sum
+	}
+	return nil
+}
+
+// Save writes the record to a folder.
+func (r *Record) Save(dir string) error {
+	for _, k := range Kinds {
+		file := filepath.Join(dir, k+".pb.gz")
+		if r.Profiles[k] == nil {
+			if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			continue
+		}
+		f, err := os.Create(file)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(r.Profiles[k].Write(f), f.Close()); err != nil {
+			return err
+		}
+	}
+	return r.Run.Save(dir)
+}
+
 func readProfile(file string) (*profile.Profile, error) {
 	st, err := os.Stat(file)
 	if err != nil {
@@ -188,11 +234,26 @@ func (r *Record) flat(v value) (by map[string]float64, total float64, ok bool) {
 	}
 	by = map[string]float64{}
 	for _, s := range p.Sample {
+		if recorder(s) {
+			continue
+		}
 		x := float64(s.Value[at]) * v.scale / per
 		by[leaf(s)] += x
 		total += x
 	}
 	return by, total, true
+}
+
+// recorder says that a sample is of the recording itself, not of what is recorded.
+func recorder(s *profile.Sample) bool {
+	for _, l := range s.Location {
+		for _, line := range l.Line {
+			if line.Function != nil && (strings.HasPrefix(line.Function.Name, "runtime/pprof.") || strings.HasPrefix(line.Function.Name, "net/http/pprof.")) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func leaf(s *profile.Sample) string {
@@ -206,21 +267,29 @@ func leaf(s *profile.Sample) string {
 	return "?"
 }
 
-// share is the part, in percent, of a CPU profile's samples that have one of the functions in their stack.
+// fewSamples is how many samples of a CPU profile say too little about a share of some percent.
+const fewSamples = 400
+
+// share is the part, in percent, of a CPU profile's samples that have one of the functions in their stack; false when
+// there are too few of them.
 func (r *Record) share(functions ...string) (percent float64, ok bool) {
 	p := r.Profiles["cpu"]
 	if p == nil || len(p.Sample) == 0 {
 		return 0, false
 	}
-	var hit, all int64
+	var hit, all, count int64
 	for _, s := range p.Sample {
+		if recorder(s) {
+			continue
+		}
 		v := s.Value[len(s.Value)-1]
 		all += v
+		count += s.Value[0] // samples/count
 		if inStack(s, functions) {
 			hit += v
 		}
 	}
-	if all == 0 {
+	if all == 0 || count < fewSamples {
 		return 0, false
 	}
 	return 100 * float64(hit) / float64(all), true
