@@ -146,16 +146,16 @@ func runCommand(ctx context.Context, section string, list []scenario, args []str
 		}
 		fmt.Fprintf(os.Stderr, "%s\n", name)
 		if err := list[i].run(ctx, b); err != nil {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
 			fmt.Fprintf(os.Stderr, "  FAILED: %v\n", err)
 			failed = append(failed, fmt.Errorf("%s: %w", name, err))
+		}
+		if ctx.Err() != nil {
+			break // what was measured is shown, but is no results file
 		}
 	}
 	printTable(os.Stdout, b.rows)
 	fmt.Printf("\nload average before and after: %s; %s. Figures count as ratios within this run only.\n", before, load())
-	if *results != "" && len(b.rows) > 0 {
+	if *results != "" && len(b.rows) > 0 && ctx.Err() == nil {
 		cmd := section
 		if len(args) > 0 {
 			cmd = "benchmarks " + os.Args[1] + " " + strings.Join(args, " ")
