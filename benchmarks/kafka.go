@@ -23,6 +23,7 @@ import (
 type kafka struct {
 	dir, bootstrap string
 	cl             *kgo.Client
+	stopped        bool
 }
 
 func (b *bench) startKafka(ctx context.Context, name string, brokers int) (*kafka, error) {
@@ -44,13 +45,17 @@ func (b *bench) startKafka(ctx context.Context, name string, brokers int) (*kafk
 	return k, err
 }
 
+// stop ends the nodes, also those of a start that was interrupted, once.
 func (k *kafka) stop() {
+	if k.stopped {
+		return
+	}
+	k.stopped = true
 	if k.cl != nil {
 		k.cl.Close()
-		k.cl = nil
-		_ = exec.Command("scripts/kafka/kafka", "stop", k.dir).Run() // it complains itself
-		_ = os.RemoveAll(k.dir)                                      // the whole work folder goes at the end
 	}
+	_ = exec.Command("scripts/kafka/kafka", "stop", k.dir).Run() // it complains itself
+	_ = os.RemoveAll(k.dir)                                      // the whole work folder goes at the end
 }
 
 func (k *kafka) data(node int) string {
