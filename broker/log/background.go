@@ -249,7 +249,7 @@ func (m *Manager) runFlusher(ctx context.Context) {
 }
 
 // Run does the periodic work until ctx ends: flushes of rolled segments and by flush.ms,
-// checkpoints, delayed removal, retention, expiry of producers, flushes of rolled segments and compaction on
+// checkpoints, delayed removal, retention, expiry of producers; flushes of rolled segments, readahead and compaction on
 // goroutines of their own, which have ended when it returns.
 func (m *Manager) Run(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
@@ -260,6 +260,7 @@ func (m *Manager) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { m.runFlusher(ctx) })
+	wg.Go(func() { m.runReadahead(ctx) })
 	if m.o.CleanerThreads > 0 {
 		wg.Go(func() { m.runCleaners(ctx) })
 	}

@@ -8,10 +8,12 @@
 // roll, retention, flush bookkeeping. Log.pub is a short lock around the
 // published view (segment list, end offset, size); readers take only that one,
 // and never wait for the disk under it. Manager.mu guards the partition table
-// and is taken before a Log's locks, never inside them.
+// and is taken before a Log's locks, never inside them. readahead.mu is innermost and held
+// for arithmetic only.
 //
 // Goroutines. None of its own: Manager.Run is the one loop, started by the owner, with
-// one more for flushes of rolled segments and log.cleaner.threads more for compaction.
+// one more for flushes of rolled segments, one for readahead and log.cleaner.threads more for
+// compaction.
 //
 // Files. An index is kept in memory while its segment is active and is written
 // out at roll, flush, checkpoint and close; the files of a crash are never

@@ -157,6 +157,22 @@ func (e *env) follow(l *Log, b ...[]byte) AppendResult {
 	return r
 }
 
+// nextOf is the offset after the last whole batch of p.
+func nextOf(t testing.TB, p []byte, offset int64) int64 {
+	t.Helper()
+	for rest := p; len(rest) > 0; {
+		b, next, err := batch.Next(rest)
+		if errors.Is(err, batch.ErrIncomplete) && len(rest) < len(p) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		offset, rest = b.NextOffset(), next
+	}
+	return offset
+}
+
 // readAll returns all stored bytes from offset to bound.
 func readAll(t testing.TB, l *Log, offset, bound int64) []byte {
 	t.Helper()

@@ -27,6 +27,7 @@ type Log struct {
 	cfg         atomic.Pointer[Config]
 	retention   atomic.Bool
 	failure     atomic.Pointer[error]
+	ahead       atomic.Pointer[readahead] // nil until somebody reads far behind the tail
 
 	mu         sync.Mutex
 	closed     bool

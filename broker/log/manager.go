@@ -51,6 +51,7 @@ type Manager struct {
 	handles *handles
 	bg      background
 	clean   cleaner
+	ahead   aheadQueue
 }
 
 // OpenManager locks the directories, reads their meta.properties and checkpoints, and opens
@@ -64,6 +65,7 @@ func OpenManager(o ManagerOptions, configOf func(topic string) Config) (*Manager
 	m.handles = newHandles(o.FS, o.MaxOpenFiles)
 	m.bg.init()
 	m.clean.init(&m.o)
+	m.ahead.init()
 	if len(o.Dirs) == 0 {
 		return nil, fmt.Errorf("log.dirs is empty")
 	}
@@ -280,6 +282,7 @@ func (m *Manager) Close() error {
 	}
 	m.closed = true
 	m.mu.Unlock()
+	m.ahead.drain(true)
 	logs := m.all()
 	points := make(map[*Log]offsets, len(logs))
 	var mu sync.Mutex

@@ -81,6 +81,7 @@ func (l *Log) Read(offset int64, maxBytes int, bound int64, minOneBatch bool) (S
 		if err == nil && n > 0 {
 			f, perr := r.seg.file.pin()
 			if perr == nil {
+				l.follow(&r, pos, n)
 				return Slice{r.seg, pos, n, f}, nil
 			}
 			err = perr
@@ -102,6 +103,7 @@ type readable struct {
 	limit int64 // valid bytes of the segment
 	next  int64 // base of the following segment, noOffset for the last one
 	end   int64 // log end
+	after int64 // at least so many bytes of the log follow the segment
 }
 
 // acquire holds the segment of offset. The caller releases it.
@@ -121,7 +123,10 @@ func (l *Log) acquire(offset int64) (readable, error) {
 	if i == len(v.segs)-1 {
 		r.limit, r.next = v.size, noOffset
 	} else {
-		r.limit, r.next = r.seg.size, v.segs[i+1].base
+		r.limit, r.next, r.after = r.seg.size, v.segs[i+1].base, v.size
+		if i < len(v.segs)-2 {
+			r.after = math.MaxInt64 / 2 // small segments count as far away, too
+		}
 	}
 	r.seg.retain()
 	return r, nil

@@ -109,6 +109,19 @@ func openSegment(c *handles, dir string, base int64) (*segment, error) {
 
 func (s *segment) retain() { s.refs.Add(1) }
 
+// tryRetain is retain for who holds no reference: false if the file may be closed already.
+func (s *segment) tryRetain() bool {
+	for {
+		n := s.refs.Load()
+		if n <= 0 {
+			return false
+		}
+		if s.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
 func (s *segment) release() {
 	n := s.refs.Add(-1)
 	invariant.Check(n >= 0, "segment %d released too often", s.base)

@@ -50,3 +50,17 @@ type WriteBacker interface {
 type Preallocator interface {
 	Preallocate(size int64) error
 }
+
+// PageCacher is implemented by files whose pages the operating system keeps in memory and can
+// be advised about. All of it is advice: a failure is no failure of the file. Offsets and
+// lengths are bytes.
+type PageCacher interface {
+	// Resident is how many bytes of the range are in memory. An error wrapping
+	// errors.ErrUnsupported says that it cannot be found out, then or ever.
+	Resident(off, n int64) (int64, error)
+	// WillNeed starts reading the range into memory.
+	WillNeed(off, n int64) error
+	// DontNeed drops the whole pages of the range from memory, except those that are not
+	// yet on disk or in use.
+	DontNeed(off, n int64) error
+}
