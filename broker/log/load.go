@@ -87,6 +87,11 @@ func (l *Log) open(from loadFrom) error {
 		}
 	}
 	if epochsOK {
+		if epochsOK, err = l.fitEpochs(epochs, scanFrom, end); err != nil {
+			return err
+		}
+	}
+	if epochsOK {
 		l.epochs.entries = slices.Clone(epochs)
 		if scanFrom < len(l.segs) {
 			// One that begins at the very base may come from an earlier log start; if it was

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sort"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -273,7 +274,7 @@ func step(rt *rapid.T, e *env, l *Log, m *model, op string) *Log {
 			if b.LastSequence()+1 != m.nextSeq[pid] {
 				break // forgotten by a reset
 			}
-			c := batch.Batch(slices.Clone(b))
+			c := slices.Clone(b)
 			c.SetBaseOffset(0)
 			r, err := l.AppendAsLeader(c, m.epoch, OriginClient)
 			must(err)
@@ -349,7 +350,11 @@ func step(rt *rapid.T, e *env, l *Log, m *model, op string) *Log {
 		}
 	case "clean":
 		m.reloaded = m.end
+		e.logs.Reset()
 		l = e.reopen()
+		if s := e.logs.String(); strings.Contains(s, "leader epochs") {
+			rt.Fatalf("after a clean stop: %s", s)
+		}
 	case "kill":
 		// The log start and the high watermark are only in checkpoints.
 		e.m.Checkpoint()
