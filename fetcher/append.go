@@ -14,9 +14,20 @@ const appendChunk = 256 << 10
 
 // append carries out the plans of the last response.
 func (l *loop) append() {
+	l.watch.Reset(slowAppend)
+	defer func() {
+		l.watch.Stop()
+		l.appending.Store(nil)
+	}()
+	begin := time.Now()
 	for i := range l.plans {
 		pl := &l.plans[i]
+		l.since.Store(begin.UnixNano())
+		l.appending.Store(pl.p)
 		e, dropped := l.appendOne(pl)
+		end := time.Now()
+		l.slowest.Store(max(l.slowest.Load(), int64(end.Sub(begin))))
+		begin = end
 		if e.Kind == 0 && pl.halts {
 			l.events = append(l.events, pl.stop)
 			continue

@@ -8,9 +8,9 @@ const unevenness = 1.15
 // maxMoves bounds what one Balance moves per source broker: a move costs the part of a response that is under way.
 const maxMoves = 16
 
-// Balance spreads the partitions of each source broker over its fetchers by the bytes that came since it was last
-// called. Which fetcher a partition is on is remembered when it is removed and added again. Call it now and
-// then; with one fetcher it does nothing.
+// Balance spreads the partitions of each source broker over its fetchers and their lanes by the bytes that came since it
+// was last called, and takes those back that were set aside and whose log is fast again. Which slot a partition
+// is on is remembered when it is removed and added again. Call it now and then.
 func (m *Manager) Balance() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -20,28 +20,30 @@ func (m *Manager) Balance() {
 			g := loopKey{broker: key.broker, throttled: key.throttled}
 			groups[g] = append(groups[g], l.takeLoad())
 		}
-		for _, loads := range groups {
-			for n := range m.fetchers { // fetchers that have nothing yet
-				if !hasFetcher(loads, n) {
+		for g, loads := range groups {
+			for n := range m.slots(mi, g.broker) { // those that have nothing yet
+				if !hasSlot(loads, n) {
 					loads = append(loads, &load{n: n})
 				}
 			}
 			for _, mv := range spread(loads) {
-				if p := m.remove(mi, mv.id); p != nil {
-					mi.placed[mv.id] = mv.to
-					m.add(mi, p.again())
+				if mi.where[mv.id] == nil {
+					continue // removed while a move waited for an append
 				}
+				mi.placed[mv.id] = mv.to
+				m.move(mi, mv.id, loopKey{broker: g.broker, slot: mv.to, throttled: g.throttled})
 			}
 		}
+		m.readmit(mi)
 		for id := range mi.placed {
-			if mi.where[id] == nil {
+			if mi.where[id] == nil && mi.moving[id] == nil {
 				delete(mi.placed, id)
 			}
 		}
 	}
 }
 
-// load is what one fetcher of a source broker carried.
+// load is what one loop of a source broker carried, at a slot.
 type load struct {
 	n     int
 	bytes int64
@@ -58,7 +60,7 @@ type move struct {
 	to int
 }
 
-func hasFetcher(loads []*load, n int) bool {
+func hasSlot(loads []*load, n int) bool {
 	for _, l := range loads {
 		if l.n == n {
 			return true
@@ -71,7 +73,7 @@ func hasFetcher(loads []*load, n int) bool {
 func (l *loop) takeLoad() *load {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out := &load{n: l.key.n}
+	out := &load{n: l.key.slot}
 	for id, p := range l.partitions {
 		if p.bytes > 0 {
 			out.parts = append(out.parts, partitionLoad{id, p.bytes})

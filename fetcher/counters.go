@@ -24,4 +24,6 @@ type Counters struct {
 	Connects          atomic.Int64
 	ConnectErrors     atomic.Int64
 	BrokenConnections atomic.Int64
+	// SetAside counts partitions whose log was so slow that the others went on without them.
+	SetAside atomic.Int64
 }

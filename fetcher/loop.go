@@ -2,6 +2,8 @@ package fetcher
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +23,7 @@ type loop struct {
 	m      *Manager
 	mirror string
 	key    loopKey
-	gate   *gate
+		gate   *gate
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -45,6 +47,8 @@ type loop struct {
 	forgotten  []forgotten
 	covered    time.Time // when a session's response was last received
 	session    session
+	n          int   // the fetcher's number
+	limit      int32 // of what the limits may grow to
 
 	// of the goroutine alone
 	req     kmsg.FetchRequest
@@ -54,6 +58,11 @@ type loop struct {
 	rate    float64 // bytes per second, smoothed
 	rotate  int
 	scratch []*partition
+	// watch fires when an append takes long; see late
+	watch     *time.Timer
+	appending atomic.Pointer[partition]
+	since     atomic.Int64 // UnixNano of the begin of that append
+	slowest   atomic.Int64 // nanoseconds; of a loop that was set aside
 	// reserved are the bytes that the outstanding request may bring (throttled loops)
 	reserved int64
 }
@@ -68,8 +77,18 @@ func newLoop(m *Manager, mi *mirror, key loopKey, g *gate) *loop {
 		m: m, mirror: mi.name, key: key, gate: g, done: make(chan struct{}), wake: make(chan struct{}, 1), leader: mi.leader, config: mi.config,
 		partitions: map[ID]*partition{}, byID: map[[16]byte]*topic{}, byName: map[string]*topic{}, req: kmsg.NewFetchRequest(),
 	}
+	l.n, l.limit = key.slot%m.fetchers, m.limit(mi, key.broker)
 	l.ctx, l.cancel = context.WithCancel(m.ctx)
+	l.watch = time.AfterFunc(time.Hour, l.late)
+	l.watch.Stop()
 	return l
+}
+
+// setShare is called with the Manager's lock held.
+func (l *loop) setShare(n int, limit int32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.n, l.limit = n, limit
 }
 
 // add reports false when the loop has ended.
@@ -108,9 +127,10 @@ func (l *loop) touch(p *partition) {
 	}
 }
 
-// remove waits for an append that is under way.
+// remove does not wait for an append that is under way: partition.finish does.
 func (l *loop) remove(id ID) *partition {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	p := l.partitions[id]
 	if p != nil {
 		delete(l.partitions, id)
@@ -132,13 +152,19 @@ func (l *loop) remove(id ID) *partition {
 		}
 		l.leave(p)
 	}
-	l.mu.Unlock()
-	if p != nil {
-		p.mu.Lock()
-		p.removed = true
-		p.mu.Unlock()
-	}
 	return p
+}
+
+func (l *loop) ids() []ID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.partitions))
+}
+
+func (l *loop) partition(id ID) *partition {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.partitions[id]
 }
 
 // leave takes p out of the session with the next request. The lock is held.
@@ -185,7 +211,7 @@ func (l *loop) status(id ID) (Status, bool) {
 	if p == nil {
 		return Status{}, false
 	}
-	s := Status{Broker: l.key.broker, Fetcher: l.key.n, Covered: p.covered, Halted: p.halted, Throttled: l.heldBack(time.Now()), Err: l.gate.state()}
+	s := Status{Broker: l.key.broker, Fetcher: l.n, Covered: p.covered, Halted: p.halted, Throttled: l.heldBack(time.Now()), Err: l.gate.state()}
 	if p.inRequest && p.fetched && l.covered.After(s.Covered) {
 		s.Covered = l.covered
 	}
@@ -213,8 +239,8 @@ func (l *loop) run() {
 		if err := l.gate.enter(l.ctx); err != nil {
 			continue // ready finds the context ended
 		}
-		ctx, leader := l.begin()
-		conn, err := leader.Connect(ctx, l.key.broker, l.key.n)
+		ctx, leader, n := l.begin()
+		conn, err := leader.Connect(ctx, l.key.broker, n)
 		if err != nil {
 			l.m.o.Counters.ConnectErrors.Add(1)
 			l.failed(err, "cannot connect to the source broker")
@@ -223,6 +249,7 @@ func (l *loop) run() {
 		l.m.o.Counters.Connects.Add(1)
 		l.gate.done(nil)
 		l.connected.Store(true)
+		l.m.connected(l, conn.RTT())
 		err = l.serve(ctx, conn)
 		l.connected.Store(false)
 		_ = conn.Close() // whatever it says, it is not used again
@@ -238,12 +265,12 @@ func (l *loop) failed(err error, what string) {
 		err = nil // we ended it; the others may try
 	}
 	if l.gate.done(err) && err != nil {
-		l.m.o.Logger.Warn(what, "mirror", l.mirror, "broker", l.key.broker, "fetcher", l.key.n, "error", err)
+		l.m.o.Logger.Warn(what, "mirror", l.mirror, "broker", l.key.broker, "fetcher", l.number(), "error", err)
 	}
 }
 
 // begin makes the context of the next connection.
-func (l *loop) begin() (context.Context, Leader) {
+func (l *loop) begin() (context.Context, Leader, int) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -255,7 +282,13 @@ func (l *loop) begin() (context.Context, Leader) {
 	for _, p := range l.partitions {
 		p.next, p.epoch = p.sink.LogEndOffset(), p.sink.LatestEpoch()
 	}
-	return ctx, l.leader
+	return ctx, l.leader, l.n
+}
+
+func (l *loop) number() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.n
 }
 
 // ready waits until there is something to fetch. It reports false when the loop has to end: removed, or

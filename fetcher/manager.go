@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -19,8 +21,9 @@ type Options struct {
 	Logger   *slog.Logger
 	// Fetchers is the number of fetchers per mirror and source broker (mirror.num.replica.fetchers).
 	Fetchers int
-	// MaxResponse bounds the limits that grow with the round trip time, in bytes; 0 means 32 MiB.
-	MaxResponse int32
+	// Memory is the budget in bytes for responses; it bounds the limits that grow with the round trip time. 0
+	// means 128 MiB.
+	Memory int64
 	// OnResponse, if set, gets the time from sending a request to having its response, per mirror.
 	OnResponse func(mirror string, d time.Duration)
 	// OnThrottle, if set, gets the time for which a source asked us to wait, or, with own, for which Throttle did.
@@ -48,14 +51,18 @@ type mirror struct {
 	leader Leader
 	config Config
 	loops  map[loopKey]*loop
+	aside  map[*loop]bool // not in loops any more: each hangs in an append to the one partition that it has kept
 	where  map[ID]*loop
-	placed map[ID]int // fetchers that Balance has chosen
+	moving map[ID]*partition // taken from one loop, on the way to another
+	placed map[ID]int        // slots that Balance has chosen
+	lanes  map[int32]int     // connections per fetcher, by source broker; absent: one
 	gates  map[int32]*gate
 }
 
+// loopKey tells the loops of a mirror apart. slot is fetcher number + lane x number of fetchers.
 type loopKey struct {
 	broker    int32
-	n         int
+	slot      int
 	throttled bool
 }
 
@@ -67,8 +74,8 @@ func NewManager(o Options) *Manager {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.MaxResponse == 0 {
-		o.MaxResponse = 32 << 20
+	if o.Memory == 0 {
+		o.Memory = 128 << 20
 	}
 	m := &Manager{o: o, fetchers: max(o.Fetchers, 1), mirrors: map[string]*mirror{}}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
@@ -82,12 +89,15 @@ func (m *Manager) SetMirror(name string, leader Leader, config Config) {
 	defer m.mu.Unlock()
 	mi := m.mirrors[name]
 	if mi == nil {
-		m.mirrors[name] = &mirror{name: name, leader: leader, config: config, loops: map[loopKey]*loop{}, where: map[ID]*loop{}, placed: map[ID]int{}, gates: map[int32]*gate{}}
+		m.mirrors[name] = &mirror{
+			name: name, leader: leader, config: config, loops: map[loopKey]*loop{}, aside: map[*loop]bool{}, where: map[ID]*loop{}, moving: map[ID]*partition{},
+			placed: map[ID]int{}, lanes: map[int32]int{}, gates: map[int32]*gate{},
+		}
 		return
 	}
 	changed := mi.leader != leader
 	mi.leader, mi.config = leader, config
-	for _, l := range mi.loops {
+	for _, l := range mi.all() {
 		l.configure(leader, config, changed)
 	}
 }
@@ -106,33 +116,46 @@ func (m *Manager) RemoveMirror(name string) {
 // end stops the loops and waits for them. The mirror is out of the table already.
 func (mi *mirror) end() {
 	for id, l := range mi.where {
-		l.remove(id)
+		if p := l.remove(id); p != nil {
+			p.finish()
+		}
 	}
-	for _, l := range mi.loops {
+	for _, l := range mi.all() {
 		l.cancel()
 	}
-	for _, l := range mi.loops {
+	for _, l := range mi.all() {
 		<-l.done
 	}
 }
 
+func (mi *mirror) all() []*loop {
+	return slices.AppendSeq(slices.Collect(maps.Values(mi.loops)), maps.Keys(mi.aside))
+}
+
 // Add starts to fetch partitions. One that is fetched already, from whatever broker, is removed first.
 func (m *Manager) Add(name string, as ...Assignment) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	mi := m.mirrors[name]
-	if mi == nil || m.closed {
-		return fmt.Errorf("%w: %q", ErrUnknownMirror, name)
-	}
 	for _, a := range as {
-		m.remove(mi, a.ID)
+		m.Remove(name, a.ID)
+		m.mu.Lock()
+		mi := m.mirrors[name]
+		if mi == nil || m.closed {
+			m.mu.Unlock()
+			return fmt.Errorf("%w: %q", ErrUnknownMirror, name)
+		}
+		m.take(mi, a.ID) // somebody else has added it meanwhile: the last one counts
 		m.add(mi, newPartition(a))
+		m.mu.Unlock()
 	}
 	return nil
 }
 
+// add gives p to its loop. The lock is held.
 func (m *Manager) add(mi *mirror, p *partition) {
-	key := loopKey{p.broker, m.fetcherOf(mi, p.id), m.throttled(mi, p.id)}
+	key := loopKey{broker: p.broker, slot: m.slotOf(mi, p), throttled: m.throttled(mi, p.id)}
+	m.addTo(mi, key, p)
+}
+
+func (m *Manager) addTo(mi *mirror, key loopKey, p *partition) {
 	l := mi.loops[key]
 	if l == nil || !l.add(p) {
 		g := mi.gates[key.broker]
@@ -149,43 +172,33 @@ func (m *Manager) add(mi *mirror, p *partition) {
 }
 
 // Remove stops fetching partitions. When it returns nothing more is appended to them, and what
-// arrives later is ignored. It never waits for the network, at most for one append.
+// arrives later is ignored. It never waits for the network, at most for one append to each of them.
 func (m *Manager) Remove(name string, ids ...ID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if mi := m.mirrors[name]; mi != nil {
-		for _, id := range ids {
-			m.remove(mi, id)
+	for _, id := range ids {
+		m.mu.Lock()
+		var p *partition
+		if mi := m.mirrors[name]; mi != nil {
+			p = m.take(mi, id)
+		}
+		m.mu.Unlock()
+		if p != nil {
+			p.finish() // without the lock: a slow log holds nobody else up
 		}
 	}
 }
 
-func (m *Manager) remove(mi *mirror, id ID) *partition {
+// take gets a partition out of the tables. Its last append may still run. The lock is held.
+func (m *Manager) take(mi *mirror, id ID) *partition {
+	if p := mi.moving[id]; p != nil {
+		delete(mi.moving, id) // whoever moves it finds that out
+		return p
+	}
 	l := mi.where[id]
 	if l == nil {
 		return nil
 	}
 	delete(mi.where, id)
 	return l.remove(id)
-}
-
-// Resize changes the number of fetchers per source broker. Partitions that belong to another fetcher
-// then are moved; an append that is under way ends first.
-func (m *Manager) Resize(fetchers int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.fetchers = max(fetchers, 1)
-	for _, mi := range m.mirrors {
-		clear(mi.placed)
-		for id, l := range mi.where {
-			if fetcherOf(id, m.fetchers) == l.key.n {
-				continue
-			}
-			if p := m.remove(mi, id); p != nil {
-				m.add(mi, p.again())
-			}
-		}
-	}
 }
 
 // Status says how a partition is fetched.
@@ -214,22 +227,32 @@ func (m *Manager) Status(name string, id ID) (Status, bool) {
 	return mi.where[id].status(id)
 }
 
-// Alive returns how many fetchers a mirror has and how many of them are connected.
+// Alive returns how many fetchers a mirror has and how many of them have all their connections.
 func (m *Manager) Alive(name string) (fetchers, connected int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	type fetcher struct {
+		broker    int32
+		n         int
+		throttled bool
+	}
+	up := map[fetcher]bool{}
 	if mi := m.mirrors[name]; mi != nil {
-		for _, l := range mi.loops {
+		for _, l := range mi.all() {
 			if l.ended() {
 				continue
 			}
-			fetchers++
-			if l.connected.Load() {
-				connected++
-			}
+			f := fetcher{l.key.broker, l.number(), l.key.throttled}
+			before, seen := up[f]
+			up[f] = l.connected.Load() && (before || !seen)
 		}
 	}
-	return fetchers, connected
+	for _, all := range up {
+		if all {
+			connected++
+		}
+	}
+	return len(up), connected
 }
 
 // Close removes all mirrors and waits for all loops.
@@ -250,24 +273,10 @@ func (m *Manager) Close() {
 func (m *Manager) forget(l *loop) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if mi := m.mirrors[l.mirror]; mi != nil && mi.loops[l.key] == l {
-		delete(mi.loops, l.key)
+	if mi := m.mirrors[l.mirror]; mi != nil {
+		delete(mi.aside, l)
+		if mi.loops[l.key] == l {
+			delete(mi.loops, l.key)
+		}
 	}
-}
-
-// fetcherOf is where Balance has put a partition, or where it belongs before anything is known of its load.
-func (m *Manager) fetcherOf(mi *mirror, id ID) int {
-	if n, ok := mi.placed[id]; ok && n < m.fetchers {
-		return n
-	}
-	return fetcherOf(id, m.fetchers)
-}
-
-// fetcherOf spreads the partitions of each topic over the fetchers, one after the other.
-func fetcherOf(id ID, fetchers int) int {
-	h := uint32(2166136261)
-	for i := range len(id.Topic) {
-		h = (h ^ uint32(id.Topic[i])) * 16777619
-	}
-	return int((uint64(h) + uint64(uint32(id.Partition))) % uint64(fetchers))
 }

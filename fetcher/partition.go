@@ -46,6 +46,23 @@ func newPartition(a Assignment) *partition {
 	}
 }
 
+// finish waits for an append that is under way; there will be no other.
+func (p *partition) finish() {
+	p.mu.Lock()
+	p.removed = true
+	p.mu.Unlock()
+}
+
+// tryFinish is finish that does not wait. It reports false when an append is under way.
+func (p *partition) tryFinish() bool {
+	if !p.mu.TryLock() {
+		return false
+	}
+	p.removed = true
+	p.mu.Unlock()
+	return true
+}
+
 // again is the same assignment from its start, for another loop.
 func (p *partition) again() *partition {
 	return newPartition(Assignment{ID: p.id, Broker: p.broker, LeaderEpoch: p.leaderEpoch, Sink: p.sink, Token: p.token})

@@ -211,5 +211,5 @@ func (l *loop) grown(configured int32, rtt time.Duration) int32 {
 	if rtt < time.Millisecond {
 		return configured
 	}
-	return max(configured, int32(min(2*rtt.Seconds()*l.rate, float64(l.m.o.MaxResponse))))
+	return max(configured, int32(min(2*rtt.Seconds()*l.rate, float64(l.limit))))
 }

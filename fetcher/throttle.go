@@ -29,14 +29,7 @@ func (m *Manager) Rethrottle() {
 		for _, l := range mi.loops {
 			l.signal() // it may wait at an older rate
 		}
-		for id, l := range mi.where {
-			if m.throttled(mi, id) == l.key.throttled {
-				continue
-			}
-			if p := m.remove(mi, id); p != nil {
-				m.add(mi, p.again())
-			}
-		}
+		m.settle(mi)
 	}
 }
 

@@ -283,8 +283,23 @@ func classSize(n int) int64 {
 	if class == numClasses {
 		return int64(n)
 	}
+	return sizeOf(class)
+}
+
+func sizeOf(class int) int64 {
 	if class%2 == 0 {
 		return 1 << (minClassBits + class/2)
 	}
 	return 3 << (minClassBits + class/2 - 1)
+}
+
+// FloorSize is the largest size of a buffer that is not above n bytes; below the smallest one it is that.
+func FloorSize(n int64) int64 {
+	best := int64(1) << minClassBits
+	for class := range numClasses {
+		if size := sizeOf(class); size <= n {
+			best = size
+		}
+	}
+	return best
 }

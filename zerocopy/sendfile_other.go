@@ -14,4 +14,10 @@ const HaveSendfile = false
 // Sendfile is not available on this operating system; Writer reads into its buffer instead.
 func Sendfile(syscall.RawConn, *os.File, int64, int) (int, error) { return 0, errors.ErrUnsupported }
 
-func send(syscall.RawConn, []byte, []byte, bool) error { return errors.ErrUnsupported }
+type direct struct{}
+
+func newDirect(syscall.RawConn, func()) *direct { return nil }
+
+func (*direct) sendfile(*os.File, int64, int) (int, error) { return 0, errors.ErrUnsupported }
+
+func (*direct) send([]byte, []byte, bool) error { return errors.ErrUnsupported }

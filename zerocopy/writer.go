@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"sync/atomic"
-	"syscall"
 )
 
 // SendfileFrom is the size in bytes from which a file range goes out by sendfile. Below it one
@@ -47,8 +46,12 @@ type Range struct {
 // connection of a Linux build, everything else is read into a buffer that the
 // Writer owns. After an error of Flush part of the response may be out: the connection must be closed.
 type Writer struct {
+	// Blocked, if set, is called before Flush waits for the peer to take bytes, once per system call that did
+	// not get rid of all: the place to set a write deadline, which costs more than a small response otherwise.
+	Blocked func()
+
 	conn     net.Conn
-	raw      syscall.RawConn // nil: no direct system calls on this connection
+	direct   *direct // nil: no direct system calls on this connection
 	counters *Counters
 	pieces   []piece
 	queued   int
@@ -69,10 +72,16 @@ func NewWriter(conn net.Conn, counters *Counters) *Writer {
 	// Only the plain type: a wrapper (TLS, a test's fault injector) must see every byte.
 	if tcp, ok := conn.(*net.TCPConn); ok && HaveSendfile {
 		if raw, err := tcp.SyscallConn(); err == nil {
-			w.raw = raw
+			w.direct = newDirect(raw, func() { w.blocked() })
 		}
 	}
 	return w
+}
+
+func (w *Writer) blocked() {
+	if w.Blocked != nil {
+		w.Blocked()
+	}
 }
 
 // Bytes queues p, which is sent as it is at Flush.
@@ -104,6 +113,11 @@ func (w *Writer) Reset() {
 // Flush sends everything that is queued and forgets it.
 func (w *Writer) Flush() error {
 	defer w.Reset()
+	if len(w.pieces) == 1 && w.pieces[0].mem != nil { // a usual response: nothing to gather
+		p := w.pieces[0].mem
+		w.counters.MemoryBytes.Add(int64(len(p)))
+		return w.drain(p, false)
+	}
 	if w.stage == nil {
 		w.stage = make([]byte, 0, stageSize)
 	}
@@ -115,7 +129,7 @@ func (w *Writer) Flush() error {
 		switch {
 		case p.mem != nil:
 			err = w.memory(p.mem, last)
-		case w.raw != nil && p.rng.File != nil && p.rng.Len >= SendfileFrom:
+		case w.direct != nil && p.rng.File != nil && p.rng.Len >= SendfileFrom:
 			err = w.file(p.rng)
 		default:
 			err = w.copyRange(p.rng)
@@ -148,7 +162,7 @@ func (w *Writer) file(r Range) error {
 	if err := w.drain(nil, true); err != nil {
 		return err
 	}
-	n, err := Sendfile(w.raw, r.File, r.Pos, r.Len)
+	n, err := w.direct.sendfile(r.File, r.Pos, r.Len)
 	w.counters.SendfileBytes.Add(int64(n))
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		w.counters.ShortFiles.Add(1)
@@ -197,9 +211,10 @@ func (w *Writer) drain(p []byte, more bool) error {
 	}
 	stage := w.stage
 	w.stage = w.stage[:0]
-	if w.raw != nil {
-		return send(w.raw, stage, p, more)
+	if w.direct != nil {
+		return w.direct.send(stage, p, more)
 	}
+	w.blocked()
 	for _, b := range [][]byte{stage, p} {
 		if len(b) > 0 {
 			if _, err := w.conn.Write(b); err != nil {

@@ -58,7 +58,7 @@ func New(o Options) *Manager {
 	m.fetchers = fetcher.NewManager(fetcher.Options{
 		Events: (*fetchEvents)(m), Counters: o.Counters, Logger: o.Logger, Fetchers: m.sizedTo, OnResponse: o.OnFetch, OnThrottle: o.OnThrottle,
 		Throttle: o.Throttle, Throttled: o.throttled,
-		MaxResponse: int32(min(o.Pool.Budget()/4, 64<<20)),
+		Memory: o.Pool.Budget(),
 	})
 	go m.run()
 	return m

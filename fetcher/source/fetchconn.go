@@ -43,6 +43,10 @@ func (s *Source) Connect(ctx context.Context, broker int32, n int) (fetcher.Conn
 		l.conn.Close()
 		return nil, fmt.Errorf("broker %d (%s) has no version of Fetch from %d to %d; Apache Kafka 0.11 or newer is needed", broker, addr, frame.MinFetchVersion, frame.MaxFetchVersion)
 	}
+	if err := l.measure(ctx); err != nil {
+		l.conn.Close()
+		return nil, err
+	}
 	return &fetchConn{l: l, version: version, timeout: s.o.RequestTimeout}, nil
 }
 
