@@ -9,7 +9,11 @@ import (
 	"stet/benchmarks/wan"
 )
 
-const oneWay = 40 * time.Millisecond
+const (
+	oneWay = 40 * time.Millisecond
+	// window is what the TCP window of an untuned Linux caps a connection at (PERFORMANCE.md: 4 to 6 MiB).
+	window = 6 << 20
+)
 
 // wan is G5: catching up over a line with a round trip of 80 ms, beside one fetch of the default size per
 // round trip, as Kafka's follower does it.
@@ -27,7 +31,7 @@ func (b *bench) wan(ctx context.Context) error {
 
 func (b *bench) wanOnce(ctx context.Context, parts int, goal float64) error {
 	near, far := freeAddr(), freeAddr()
-	line, err := wan.Start("127.0.0.1:0", far, wan.Line{Delay: oneWay})
+	line, err := wan.Start("127.0.0.1:0", far, wan.Line{Delay: oneWay, Window: window})
 	if err != nil {
 		return err
 	}

@@ -158,13 +158,14 @@ func (b *Broker) openLogs(ctx context.Context) error {
 		FS: vfs.OS, Dirs: b.cfg.LogDirs(), NodeID: b.node, ClusterID: id, Clock: clock.System, Logger: b.logger,
 		ProducerIDExpirationMs: b.cfg.int("producer.id.expiration.ms"), RetentionCheckMs: b.cfg.int("log.retention.check.interval.ms"),
 		FlushOffsetCheckpointMs: b.cfg.int("log.flush.offset.checkpoint.interval.ms"), HighWatermarkCheckpointMs: b.cfg.int("replica.high.watermark.checkpoint.interval.ms"),
+		RecoveryThreads: b.live("num.recovery.threads.per.data.dir")(),
 		CleanerThreads: b.cleanerThreads(), CleanerDedupeBytes: b.cfg.int("log.cleaner.dedupe.buffer.size"), CleanerLoadFactor: b.cfg.float("log.cleaner.io.buffer.load.factor"),
 		CleanerIOBytesPerSec: b.cfg.float("log.cleaner.io.max.bytes.per.second"), CleanerBackoffMs: b.cfg.int("log.cleaner.backoff.ms"),
 	}, func(topic string) log.Config { return b.logConfig(img, topic) })
 	if err != nil {
 		return err
 	}
-	r := replica.New(replica.Options{Node: b.node, Logs: b.logs, Logger: b.logger, ConfigOf: b.logConfig, GateOf: gateOf})
+	r := replica.New(replica.Options{Node: b.node, Logs: b.logs, Logger: b.logger, ConfigOf: b.logConfig, MinISROf: b.minISR, GateOf: gateOf})
 	r.Apply(meta.Diff(meta.Empty(), img))
 	r.Strays(img)
 	b.replicas.Store(r)
@@ -228,7 +229,7 @@ func (b *Broker) startAPI() {
 		ProducerIDs:  &api.ProducerIDs{Allocate: b.control.AllocateProducerIDs},
 		Advertised:   b.advertised,
 		ControllerID: func() int32 { return b.node },
-		MinISR:       b.minISR, Levels: b.levels, EnsureInternal: b.ensureInternal,
+		Levels:       b.levels, EnsureInternal: b.ensureInternal,
 		Settings: api.Settings{
 			AutoCreateTopics: b.cfg.bool("auto.create.topics.enable"),
 			FetchMaxBytes:    int32(b.cfg.int("fetch.max.bytes")),

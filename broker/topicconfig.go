@@ -47,8 +47,7 @@ func (b *Broker) logConfig(img *meta.Image, topic string) log.Config {
 }
 
 // minISR is min.insync.replicas of a topic.
-func (b *Broker) minISR(topic string) int {
-	img := b.quorum.Image()
+func (b *Broker) minISR(img *meta.Image, topic string) int {
 	own := img.Config(meta.ResourceTopic, topic)
 	if s, ok := own["min.insync.replicas"]; ok {
 		if n, err := strconv.Atoi(s); err == nil {

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -20,57 +21,55 @@ import (
 // none can be open before transactions are served: INVALID_TXN_STATE. A mirror
 // topic that is not stopped answers POLICY_VIOLATION (SPEC section 6). With
 // acks=0 there is no response, and an error closes the connection, as Kafka does.
-var produce = handler{key: 0, min: 3, max: 13, advertise: -1, serve: serveProduce}
+var produce = handler{key: 0, min: 3, max: 13, advertise: -1, direct: serveProduce}
 
-func serveProduce(ctx context.Context, a *API, r *Request) (Reply, error) {
-	req := r.Msg.(*kmsg.ProduceRequest)
+func serveProduce(ctx context.Context, a *API, version int16, correlation int32, body []byte, w Output) error {
 	a.Counters.ProduceRequests.Add(1)
-	resp := kmsg.NewPtrProduceResponse()
-	resp.Topics = make([]kmsg.ProduceResponseTopic, 0, len(req.Topics))
+	c := producePool.Get().(*produceCall)
+	defer c.release()
+	if err := c.parse(version, body); err != nil {
+		return fmt.Errorf("%s version %d does not parse: %w", kmsg.NameForKey(0), version, err)
+	}
 	var failed error
-	for i := range req.Topics {
-		t := &req.Topics[i]
-		rt := kmsg.NewProduceResponseTopic()
-		rt.Topic, rt.TopicID = t.Topic, t.TopicID
-		rt.Partitions = make([]kmsg.ProduceResponseTopicPartition, 0, len(t.Partitions))
-		for j := range t.Partitions {
-			p := &t.Partitions[j]
-			rp := kmsg.NewProduceResponseTopicPartition()
-			rp.Partition = p.Partition
-			rp.BaseOffset, rp.LogAppendTime, rp.LogStartOffset = -1, -1, -1
-			part, err := a.partition(t.Topic, t.TopicID, r.Version >= 13, p.Partition)
-			var res log.AppendResult
-			if err == nil {
-				res, err = a.produceTo(ctx, req, part, p.Records)
-			}
-			if err != nil {
+	for i := range c.topics {
+		t := &c.topics[i]
+		for j := t.from; j < t.to; j++ {
+			if err := c.parts[j].produce(ctx, a, c.acks, t, version >= versionProduceID); err != nil {
 				failed = err
-				rp.ErrorCode, _ = codeOf(err)
-				rp.ErrorMessage = message(err)
-				if part != nil && (rp.ErrorCode == kerr.NotLeaderForPartition.Code || rp.ErrorCode == kerr.FencedLeaderEpoch.Code) {
-					s := part.State()
-					rp.CurrentLeader.LeaderID, rp.CurrentLeader.LeaderEpoch = s.Leader, s.LeaderEpoch
-				}
-			} else {
-				rp.BaseOffset, rp.LogAppendTime, rp.LogStartOffset = res.FirstOffset, res.LogAppendTime, res.LogStartOffset
 			}
-			rt.Partitions = append(rt.Partitions, rp)
 		}
-		resp.Topics = append(resp.Topics, rt)
 	}
-	if req.Acks == 0 {
-		if failed != nil {
-			return nil, failed
-		}
-		return nil, nil
+	if c.acks == 0 {
+		return failed
 	}
-	return resp, nil
+	c.encode(version, correlation)
+	w.Bytes(c.out)
+	return w.Flush()
 }
 
-func (a *API) produceTo(ctx context.Context, req *kmsg.ProduceRequest, p *replica.Partition, records []byte) (log.AppendResult, error) {
+// produce appends the batch of one partition and fills in the answer.
+func (p *producePartition) produce(ctx context.Context, a *API, acks int16, t *produceTopic, byID bool) error {
+	part, err := a.partition(t.name, t.id, byID, p.index)
+	var res log.AppendResult
+	if err == nil {
+		res, err = a.produceTo(ctx, acks, part, p.records)
+	}
+	if err == nil {
+		p.base, p.appendTime, p.logStart = res.FirstOffset, res.LogAppendTime, res.LogStartOffset
+		return nil
+	}
+	p.code, p.message = codeOf(err)
+	if part != nil && (p.code == kerr.NotLeaderForPartition.Code || p.code == kerr.FencedLeaderEpoch.Code) {
+		s := part.State()
+		p.leader, p.leaderEpoch = s.Leader, s.LeaderEpoch
+	}
+	return err
+}
+
+func (a *API) produceTo(ctx context.Context, acks int16, p *replica.Partition, records []byte) (log.AppendResult, error) {
 	var none log.AppendResult
-	if req.Acks < -1 || req.Acks > 1 {
-		return none, replica.Refuse(kerr.InvalidRequiredAcks, "acks is %d; allowed are -1, 0 and 1", req.Acks)
+	if acks < -1 || acks > 1 {
+		return none, replica.Refuse(kerr.InvalidRequiredAcks, "acks is %d; allowed are -1, 0 and 1", acks)
 	}
 	if err := oneBatch(records); err != nil {
 		return none, err
@@ -88,8 +87,8 @@ func (a *API) produceTo(ctx context.Context, req *kmsg.ProduceRequest, p *replic
 	if g := p.GateState(); g.Err == nil && b.IsTransactional() {
 		return none, replica.Refuse(kerr.InvalidTxnState, "%s-%d: producer %d has no open transaction here", p.Topic, p.Index, b.ProducerID())
 	}
-	if req.Acks == -1 {
-		if n, least := len(p.State().ISR), a.MinISR(p.Topic); n < least {
+	if acks == -1 {
+		if n, least := len(p.State().ISR), p.MinISR(); n < least {
 			return none, replica.Refuse(kerr.NotEnoughReplicas, "%s-%d: %d in-sync replicas, min.insync.replicas is %d", p.Topic, p.Index, n, least)
 		}
 	}
@@ -101,7 +100,7 @@ func (a *API) produceTo(ctx context.Context, req *kmsg.ProduceRequest, p *replic
 		a.Counters.ProduceBytes.Add(int64(len(records)))
 		a.Counters.ProduceBatches.Add(1)
 	}
-	if req.Acks == -1 {
+	if acks == -1 {
 		if err := p.WaitCommitted(ctx, res.LastOffset+1); err != nil {
 			return none, err
 		}

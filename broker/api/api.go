@@ -34,8 +34,6 @@ type API struct {
 	Levels func(*meta.Image) configs.BrokerConfigs
 	// ControllerID is the broker that leads the metadata quorum, -1 if unknown.
 	ControllerID func() int32
-	// MinISR is min.insync.replicas of a topic.
-	MinISR func(topic string) int
 	// EnsureInternal creates an internal topic when it is missing; it returns at once when it is there.
 	EnsureInternal func(ctx context.Context, topic string) error
 
@@ -97,13 +95,17 @@ type Request struct {
 // answer (produce with acks=0).
 type Reply any
 
+type serveFunc func(ctx context.Context, a *API, r *Request) (Reply, error)
+
 // handler serves one API key.
 type handler struct {
 	key int16
 	// min and max are served; advertise (if below min) is what ApiVersions says as minimum.
 	min, max  int16
 	advertise int16
-	serve     func(ctx context.Context, a *API, r *Request) (Reply, error)
+	serve     serveFunc
+	// direct, instead of serve, reads the body and writes the answer itself.
+	direct func(ctx context.Context, a *API, version int16, correlation int32, body []byte, w Output) error
 }
 
 // Close drops the fetch sessions.

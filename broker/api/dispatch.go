@@ -39,25 +39,29 @@ func (a *API) Serve(ctx context.Context, r Request, correlation int32, rest []by
 		}
 		return fmt.Errorf("%s version %d is not served, %d to %d are", kmsg.NameForKey(r.Key), r.Version, h.min, h.max)
 	}
+	if h.direct == nil {
+		return a.serveDecoded(ctx, r, h.serve, correlation, rest, w)
+	}
+	body, err := afterHeader(r.Key, r.Version, r.Version >= versionProduceFlex, rest)
+	if err != nil {
+		return err
+	}
+	return h.direct(ctx, a, r.Version, correlation, body, w)
+}
+
+// serveDecoded serves a request that kmsg reads.
+func (a *API) serveDecoded(ctx context.Context, r Request, serve serveFunc, correlation int32, rest []byte, w Output) error {
 	msg := newRequest(r.Key)
 	msg.SetVersion(r.Version)
-	body := rest
-	if msg.IsFlexible() {
-		b := kbin.Reader{Src: body}
-		for n := b.Uvarint(); n > 0 && b.Ok(); n-- {
-			b.Uvarint()
-			b.Span(int(b.Uvarint()))
-		}
-		if !b.Ok() {
-			return fmt.Errorf("%s version %d: the header's tagged fields do not parse", kmsg.NameForKey(r.Key), r.Version)
-		}
-		body = b.Src
+	body, err := afterHeader(r.Key, r.Version, msg.IsFlexible(), rest)
+	if err != nil {
+		return err
 	}
 	if err := readBody(msg, body); err != nil {
 		return fmt.Errorf("%s version %d does not parse: %w", kmsg.NameForKey(r.Key), r.Version, err)
 	}
 	r.Msg = msg
-	reply, err := h.serve(ctx, a, &r)
+	reply, err := serve(ctx, a, &r)
 	if err != nil || reply == nil {
 		return err
 	}
@@ -69,6 +73,16 @@ func (a *API) Serve(ctx context.Context, r Request, correlation int32, rest []by
 		return a.write(w, correlation, msg.IsFlexible() && r.Key != keyAPIVersions, reply)
 	}
 	panic(fmt.Sprintf("BUG: handler of key %d returned a %T", r.Key, reply))
+}
+
+// afterHeader skips the tagged fields of a flexible request header.
+func afterHeader(key, version int16, flexible bool, rest []byte) ([]byte, error) {
+	b := kbin.Reader{Src: rest}
+	skipTags(&b, flexible)
+	if !b.Ok() {
+		return nil, fmt.Errorf("%s version %d: the header's tagged fields do not parse", kmsg.NameForKey(key), version)
+	}
+	return b.Src, nil
 }
 
 // readBody decodes; a decoder that trips over hostile bytes must not end the process.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -171,8 +172,31 @@ func (d *dataDir) checkMeta(p []byte, m *Manager) error {
 	return nil
 }
 
+// loadDirs opens the partitions of all directories, side by side. errs is what failed, by
+// directory. What memory it takes is a window and the indexes of one segment per thread.
+func (m *Manager) loadDirs() (errs []error) {
+	errs = make([]error, len(m.dirs))
+	found := make([][]*Log, len(m.dirs))
+	parallel(len(m.dirs), len(m.dirs), func(i int) {
+		if errs[i] = m.dirs[i].err(); errs[i] == nil {
+			found[i], errs[i] = m.loadDir(m.dirs[i])
+		}
+	})
+	for _, logs := range found {
+		for _, l := range logs {
+			if other := m.logs[l.tp]; other != nil {
+				_ = l.fail("open", fmt.Errorf("the partition is also in %s", other.dir))
+				_ = l.close(false)
+				continue
+			}
+			m.logs[l.tp] = l
+		}
+	}
+	return errs
+}
+
 // loadDir opens the partitions of a directory.
-func (m *Manager) loadDir(d *dataDir) error {
+func (m *Manager) loadDir(d *dataDir) ([]*Log, error) {
 	marker := filepath.Join(d.path, cleanFile)
 	_, err := m.o.FS.Stat(marker)
 	clean := err == nil
@@ -182,12 +206,12 @@ func (m *Manager) loadDir(d *dataDir) error {
 			err = m.o.FS.SyncDir(d.path)
 		}
 		if err != nil {
-			return fmt.Errorf("log directory %s: %w", d.path, err)
+			return nil, fmt.Errorf("log directory %s: %w", d.path, err)
 		}
 	}
 	entries, err := m.o.FS.ReadDir(d.path)
 	if err != nil {
-		return fmt.Errorf("log directory %s: %w", d.path, err)
+		return nil, fmt.Errorf("log directory %s: %w", d.path, err)
 	}
 	var recovery, start, hw, cleaned map[topicPartition]int64
 	for _, c := range []struct {
@@ -229,8 +253,8 @@ func (m *Manager) loadDir(d *dataDir) error {
 	for _, tp := range found {
 		delete(d.gone, tp)
 	}
-	var mu sync.Mutex
-	parallel(len(found), func(i int) {
+	logs := make([]*Log, len(found))
+	parallel(len(found), m.o.RecoveryThreads, func(i int) {
 		tp := found[i]
 		dir := filepath.Join(d.path, tp.String())
 		if m.unborn(dir) {
@@ -247,15 +271,9 @@ func (m *Manager) loadDir(d *dataDir) error {
 		if l.recoveryPoint.Load() < l.end.Load() {
 			m.flushSoon(l)
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		if other := m.logs[tp]; other != nil {
-			_ = l.fail("open", fmt.Errorf("the partition is also in %s", other.dir))
-			return
-		}
-		m.logs[tp] = l
+		logs[i] = l
 	})
-	return nil
+	return slices.DeleteFunc(logs, func(l *Log) bool { return l == nil }), nil
 }
 
 // unborn says that a directory is what a crash left of a partition being created: its

@@ -118,6 +118,9 @@ func marksAround(segs []*segment, offset int64) (prev, at batchMark, err error) 
 			continue
 		}
 		p, a, err := s.marksAround(offset)
+		if i+1 < len(segs) {
+			s.unload()
+		}
 		if err != nil {
 			return prev, at, err
 		}

@@ -1,8 +1,11 @@
 package log
 
 import (
+	"math"
 	"slices"
 	"strings"
+
+	"stet/zerocopy/batch"
 )
 
 // SnapshotEntry is one producer of a producer snapshot file, for tools.
@@ -25,17 +28,66 @@ func DecodeSnapshot(p []byte) ([]SnapshotEntry, error) {
 	if err != nil {
 		return nil, err
 	}
+	return snapshotEntries(entries), nil
+}
+
+// ParseSnapshot is DecodeSnapshot of a file whose CRC32C is known to be wrong, to find the
+// entry that is.
+func ParseSnapshot(p []byte) ([]SnapshotEntry, error) {
+	entries, err := parseSnapshot(p)
+	if err != nil {
+		return nil, err
+	}
+	return snapshotEntries(entries), nil
+}
+
+func snapshotEntries(entries []producer) []SnapshotEntry {
 	out := make([]SnapshotEntry, 0, len(entries))
 	for i := range entries {
 		e := &entries[i]
 		s := SnapshotEntry{ProducerID: e.id, ProducerEpoch: e.epoch, CoordinatorEpoch: e.coord, TxnFirstOffset: e.txnFirst, LastTimestamp: e.timestamp}
 		if e.n > 0 {
-			b := e.batches[0]
+			b := e.batches[e.n-1]
 			s.HasBatch, s.FirstSequence, s.LastSequence, s.LastOffset, s.OffsetDelta = true, b.firstSeq(), b.lastSeq, b.lastOff, b.delta
 		}
 		out = append(out, s)
 	}
-	return out, nil
+	return out
+}
+
+// Replay follows the batches of a partition as the log does when it recovers, for tools that
+// compare snapshots and transaction indexes with the log. It keeps at most five batches per producer id.
+type Replay struct{ s *producers }
+
+// NewReplay begins with the producers of a snapshot, taken at offset end; none is the state of an empty log.
+func NewReplay(snapshot []byte, end int64) (*Replay, error) {
+	r := &Replay{newProducers()}
+	if snapshot == nil {
+		return r, nil
+	}
+	entries, err := decodeSnapshot(snapshot)
+	if err != nil {
+		return nil, err
+	}
+	r.s.load(entries, end, 0, math.MaxInt64)
+	return r, nil
+}
+
+// Apply follows one whole batch. It returns the entry of the transaction index if the batch
+// aborted a transaction.
+func (r *Replay) Apply(b batch.Batch) (TxnIndexEntry, bool) {
+	e, ok := r.s.apply(b)
+	r.s.finished = r.s.finished[:0] // which need a high watermark
+	return TxnIndexEntry{e.producerID, e.firstOffset, e.lastOffset, e.lastStableOffset}, ok
+}
+
+// Producer is the state of a producer id as a snapshot would have it.
+func (r *Replay) Producer(id int64) (SnapshotEntry, bool) {
+	p := r.s.m[id]
+	if p == nil {
+		return SnapshotEntry{}, false
+	}
+	return snapshotEntries([]producer{*p})[0], true
 }
 
 // TxnIndexEntry is one aborted transaction of a transaction index file, for tools.

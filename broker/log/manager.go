@@ -28,6 +28,8 @@ type ManagerOptions struct {
 	FlushOffsetCheckpointMs   int64 // log.flush.offset.checkpoint.interval.ms, 60000
 	HighWatermarkCheckpointMs int64 // replica.high.watermark.checkpoint.interval.ms, 5000
 
+	RecoveryThreads int // num.recovery.threads.per.data.dir, 2: partitions of a directory that are opened at once
+
 	MaxOpenFiles int // segment files that are kept open; half of the process's limit
 
 	CleanerThreads       int     // log.cleaner.threads, 1; negative: no compaction
@@ -74,11 +76,9 @@ func OpenManager(o ManagerOptions, configOf func(topic string) Config) (*Manager
 		return nil, err
 	}
 	online := 0
-	for _, d := range m.dirs {
-		err := d.err()
-		if err == nil {
-			err = m.loadDir(d)
-		}
+	errs := m.loadDirs()
+	for i, d := range m.dirs {
+		err := errs[i]
 		if err != nil && len(m.dirs) > 1 && (d.err() != nil || d.check(o.Logger, err)) {
 			continue // its partitions are offline, the others are not
 		}
@@ -124,6 +124,9 @@ func (o *ManagerOptions) setDefaults() {
 		if *d.v <= 0 {
 			*d.v = d.d
 		}
+	}
+	if o.RecoveryThreads <= 0 {
+		o.RecoveryThreads = 2
 	}
 	if o.MaxOpenFiles <= 0 {
 		o.MaxOpenFiles = openFilesLimit()
@@ -287,7 +290,7 @@ func (m *Manager) Close() error {
 	points := make(map[*Log]offsets, len(logs))
 	var mu sync.Mutex
 	failed := map[*dataDir]error{}
-	parallel(len(logs), func(i int) {
+	parallel(len(logs), 2*runtime.GOMAXPROCS(0), func(i int) {
 		l := logs[i]
 		err := l.Err()
 		if err == nil {
@@ -331,11 +334,11 @@ func (m *Manager) unlock() {
 	}
 }
 
-// parallel runs f(0..n-1) on as many goroutines as pay, and waits for them.
-func parallel(n int, f func(i int)) {
+// parallel runs f(0..n-1) on at most so many goroutines, and waits for them.
+func parallel(n, threads int, f func(i int)) {
 	next := make(chan int)
 	var wg sync.WaitGroup
-	for range min(n, 2*runtime.GOMAXPROCS(0)) {
+	for range min(n, threads) {
 		wg.Go(func() {
 			for i := range next {
 				f(i)

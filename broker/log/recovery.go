@@ -48,6 +48,9 @@ func (l *Log) recover(k int, hadTxns map[int64]bool) (end int64, err error) {
 			if err := s.writeIndexes(); err != nil {
 				return 0, err
 			}
+			if i+1 < len(l.segs) {
+				s.unload()
+			}
 			continue
 		}
 		return end, l.cutTail(i, valid, end, why)

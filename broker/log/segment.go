@@ -364,6 +364,15 @@ func (s *segment) dropIdle() {
 	}
 }
 
+// unload drops an index that the files hold; it is read again when it is needed.
+func (s *segment) unload() {
+	s.imu.Lock()
+	defer s.imu.Unlock()
+	if s.idx != nil && s.offsetsOnDisk == len(s.idx.offsets) && s.timesOnDisk == len(s.idx.times) {
+		s.idx = nil
+	}
+}
+
 // largestTs is the largest timestamp of the segment in milliseconds, -1 if there is none.
 func (s *segment) largestTs(limit int64) (ts, lastOffset int64, err error) {
 	if _, err := s.index(limit); err != nil {

@@ -50,14 +50,26 @@ func (s *producers) encodeSnapshot() []byte {
 
 // decodeSnapshot reads a snapshot file. Any error means: do without it.
 func decodeSnapshot(b []byte) ([]producer, error) {
+	out, err := parseSnapshot(b)
+	if err != nil {
+		return nil, err
+	}
+	if got, want := crc32.Checksum(b[snapshotHeader:], castagnoli), be.Uint32(b[2:]); got != want {
+		return nil, fmt.Errorf("producer snapshot crc %08x, computed %08x", want, got)
+	}
+	for i := range out {
+		out[i].txnFirst = max(out[i].txnFirst, -1)
+	}
+	return out, nil
+}
+
+// parseSnapshot is decodeSnapshot without the CRC.
+func parseSnapshot(b []byte) ([]producer, error) {
 	if len(b) < snapshotHeader+4 {
 		return nil, fmt.Errorf("producer snapshot of %d bytes", len(b))
 	}
 	if v := be.Uint16(b); v != snapshotVersion {
 		return nil, fmt.Errorf("producer snapshot version %d", v)
-	}
-	if got, want := crc32.Checksum(b[snapshotHeader:], castagnoli), be.Uint32(b[2:]); got != want {
-		return nil, fmt.Errorf("producer snapshot crc %08x, computed %08x", want, got)
 	}
 	n := be.Uint32(b[snapshotHeader:])
 	b = b[snapshotHeader+4:]
@@ -82,7 +94,6 @@ func decodeSnapshot(b []byte) ([]producer, error) {
 		if last.lastOff >= 0 {
 			p.add(last)
 		}
-		p.txnFirst = max(p.txnFirst, -1)
 		out = append(out, p)
 	}
 	return out, nil

@@ -16,6 +16,7 @@ type Manager struct {
 	logs     *log.Manager
 	log      *slog.Logger
 	configOf func(img *meta.Image, topic string) log.Config
+	minISROf func(img *meta.Image, topic string) int
 	// gateOf is the gate a partition starts with, before anybody else says otherwise.
 	gateOf func(img *meta.Image, topic *meta.Topic, partition int32) Gate
 
@@ -42,6 +43,8 @@ type Options struct {
 	Logger *slog.Logger
 	// ConfigOf is the effective log configuration of a topic.
 	ConfigOf func(img *meta.Image, topic string) log.Config
+	// MinISROf is min.insync.replicas of a topic; nil: 1.
+	MinISROf func(img *meta.Image, topic string) int
 	// GateOf is the first gate of a partition; nil: open.
 	GateOf func(img *meta.Image, topic *meta.Topic, partition int32) Gate
 }
@@ -51,8 +54,11 @@ func New(o Options) *Manager {
 	if o.GateOf == nil {
 		o.GateOf = func(*meta.Image, *meta.Topic, int32) Gate { return Gate{} }
 	}
+	if o.MinISROf == nil {
+		o.MinISROf = func(*meta.Image, string) int { return 1 }
+	}
 	return &Manager{
-		node: o.Node, logs: o.Logs, log: o.Logger, configOf: o.ConfigOf, gateOf: o.GateOf,
+		node: o.Node, logs: o.Logs, log: o.Logger, configOf: o.ConfigOf, minISROf: o.MinISROf, gateOf: o.GateOf,
 		byName: map[key]*Partition{}, byID: map[idKey]*Partition{}, failed: map[key]error{},
 	}
 }
@@ -128,10 +134,11 @@ func (m *Manager) Apply(d *meta.Delta) {
 }
 
 func (m *Manager) reconfigure(img *meta.Image, t *meta.Topic) {
-	cfg := m.configOf(img, t.Name)
+	cfg, least := m.configOf(img, t.Name), int32(m.minISROf(img, t.Name))
 	for i := range t.Partitions {
 		if p := m.Get(t.Name, int32(i)); p != nil {
 			p.log.SetConfig(cfg)
+			p.minISR.Store(least)
 			setRetention(img, p)
 		}
 	}
@@ -165,6 +172,7 @@ func (m *Manager) upsert(img *meta.Image, t *meta.Topic, i int32, s *meta.Partit
 	}
 	p := &Partition{Topic: t.Name, Index: i, ID: t.ID, Incarnation: t.Incarnation, log: l, node: m.node, gate: m.gateOf(img, t, i)}
 	p.state.Store(s)
+	p.minISR.Store(int32(m.minISROf(img, t.Name)))
 	setRetention(img, p)
 	p.advance()
 	m.mu.Lock()

@@ -31,6 +31,8 @@ type Partition struct {
 
 	state atomic.Pointer[meta.Partition] // the metadata image's view
 	gone  atomic.Bool
+	// minISR is min.insync.replicas, kept here because every produce with acks=all asks for it.
+	minISR atomic.Int32
 
 	waitMu  sync.Mutex
 	waiters map[*Waiter]struct{}
@@ -69,6 +71,9 @@ func (p *Partition) State() *meta.Partition { return p.state.Load() }
 
 // LeaderEpoch is the current leader epoch (DLE of SPEC).
 func (p *Partition) LeaderEpoch() int32 { return p.state.Load().LeaderEpoch }
+
+// MinISR is how many replicas must be in sync for a produce with acks=all.
+func (p *Partition) MinISR() int { return int(p.minISR.Load()) }
 
 // IsLeader says whether this broker leads the partition.
 func (p *Partition) IsLeader() bool { return p.state.Load().Leader == p.node && !p.gone.Load() }

@@ -1,12 +1,12 @@
 package server
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"stet/zerocopy"
@@ -16,9 +16,8 @@ import (
 type Conn struct {
 	srv      *Server
 	nc       net.Conn
-	br       *bufio.Reader
+	in       input
 	w        *zerocopy.Writer
-	body     body
 	req      Request
 	Listener string // name of the listener that accepted it
 	Host     string // remote address without the port
@@ -26,31 +25,42 @@ type Conn struct {
 	Local net.Addr
 	// Session is for the handler: what it knows of this client (software name, principal).
 	Session any
-	busy    bool // guarded by srv.mu: a request is in work
+
+	state atomic.Int32 // idle, busy or closed
+	slow  bool         // Flush has set a write deadline
 }
 
-const readBuffer = 4 << 10
+// States of a connection. A shutdown closes idle ones at once; busy ones are answered first.
+const (
+	stateIdle int32 = iota
+	stateBusy
+	stateClosed
+)
 
 // serve runs the connection until it ends; it owns the goroutine.
 func (c *Conn) serve(ctx context.Context) {
 	defer c.srv.forget(c)
+	defer c.in.done()
+	c.in.start(c.nc, c.srv.mem, c.srv.cfg.MaxIdle, c.srv.cfg.MaxStall)
 	c.w = zerocopy.NewWriter(c.nc, &c.srv.Sent)
+	c.w.Blocked = c.waitsForClient
+	c.req.Conn = c
 	for {
-		f, err := c.readFrame(ctx)
+		f, err := c.in.frame(ctx, c.srv.cfg.MaxRequestBytes)
 		if err != nil {
 			c.ended(err)
 			return
 		}
 		if !c.srv.begin(c) { // shutting down: what was not begun is not begun
-			f.release()
 			return
 		}
-		c.req = Request{Conn: c, Received: time.Now()}
-		err = c.req.parse(*f.b)
+		err = c.req.parse(f)
 		if err == nil {
 			err = c.srv.handler.Serve(ctx, &c.req, c)
 		}
-		f.release()
+		c.req.Rest = nil
+		c.in.done()
+		c.in.last = time.Now()
 		if !c.srv.end(c) || err != nil {
 			c.ended(err)
 			return
@@ -66,8 +76,18 @@ func (c *Conn) Range(r zerocopy.Range) { c.w.Range(r) }
 
 // Flush sends what is queued. A client that does not take it in time is an error.
 func (c *Conn) Flush() error {
+	err := c.w.Flush()
+	if c.slow {
+		c.slow = false
+		_ = c.nc.SetWriteDeadline(time.Time{})
+	}
+	return err
+}
+
+// waitsForClient bounds the wait for a client that does not take its answer.
+func (c *Conn) waitsForClient() {
+	c.slow = true
 	_ = c.nc.SetWriteDeadline(time.Now().Add(c.srv.cfg.MaxIdle))
-	return c.w.Flush()
 }
 
 // ended says why a connection was closed, where that is worth a line.

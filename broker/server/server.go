@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +43,7 @@ type Server struct {
 	listeners []net.Listener
 	conns     map[*Conn]struct{}
 	perHost   map[string]int
-	closing   bool
+	closing   atomic.Bool // set under mu
 	wg        sync.WaitGroup
 
 	// Sent counts the bytes of all responses by the way they went.
@@ -84,7 +83,7 @@ func unwrapOp(err error) error {
 func (s *Server) Serve(name string, ln net.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closing {
+	if s.closing.Load() {
 		ln.Close()
 		return
 	}
@@ -118,7 +117,7 @@ func (s *Server) accept(name string, ln net.Listener) {
 }
 
 func (s *Server) start(name string, nc net.Conn) {
-	c := &Conn{srv: s, nc: nc, br: bufio.NewReaderSize(nc, readBuffer), Listener: name, Host: hostOf(nc.RemoteAddr()), Local: nc.LocalAddr()}
+	c := &Conn{srv: s, nc: nc, Listener: name, Host: hostOf(nc.RemoteAddr()), Local: nc.LocalAddr()}
 	if tcp, ok := nc.(*net.TCPConn); ok { // a wish; a system that refuses serves as well with its own
 		if s.cfg.SendBuffer > 0 {
 			_ = tcp.SetWriteBuffer(s.cfg.SendBuffer)
@@ -136,7 +135,7 @@ func (s *Server) start(name string, nc net.Conn) {
 	case s.perHost[c.Host] >= host:
 		why = "max.connections.per.ip"
 	}
-	if s.closing || why != "" {
+	if s.closing.Load() || why != "" {
 		s.mu.Unlock()
 		nc.Close()
 		if why != "" {
@@ -158,22 +157,18 @@ func (s *Server) start(name string, nc net.Conn) {
 
 // begin marks a connection as having a request in work; false: the server is closing.
 func (s *Server) begin(c *Conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closing {
+	if !c.state.CompareAndSwap(stateIdle, stateBusy) || s.closing.Load() {
 		return false
 	}
-	c.busy = true
 	s.requests.Add(1)
 	return true
 }
 
-// end marks it idle again; false: the server is closing.
+// end marks it idle again; false: the server is closing. Shutdown says that it is closing before it looks at states, so
+// either it sees an idle connection or end sees that it is closing.
 func (s *Server) end(c *Conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c.busy = false
-	return !s.closing
+	c.state.Store(stateIdle)
+	return !s.closing.Load()
 }
 
 func (s *Server) forget(c *Conn) {
@@ -203,12 +198,12 @@ func (s *Server) Stats() Stats {
 // requests in work be answered, and closes the rest when ctx ends.
 func (s *Server) Shutdown(ctx context.Context) {
 	s.mu.Lock()
-	s.closing = true
+	s.closing.Store(true)
 	for _, ln := range s.listeners {
 		ln.Close()
 	}
 	for c := range s.conns {
-		if !c.busy {
+		if c.state.CompareAndSwap(stateIdle, stateClosed) {
 			c.nc.Close()
 		}
 	}

@@ -24,8 +24,12 @@ func dumpLogCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dump-log",
 		Short: "Print segment, index and snapshot files as Kafka's dump-log does",
-		Long:  "Print segment, index and snapshot files in the lines of Kafka's dump-log, control batches included.",
+		Long: "Print segment, index, snapshot and checkpoint files in the lines of Kafka's dump-log, control batches included.\n" +
+			"What is bad is named on stderr with file and place, and the exit code is 1. Give a partition's directory, or a whole\n" +
+			"log directory, to compare its indexes, snapshots and checkpoints with the batches of its log.",
 		Example: "  stet dump-log --files stet-data/orders-0/00000000000000000000.log --deep-iteration --print-data-log\n" +
+			"  stet dump-log --files stet-data/orders-0 --index-sanity-check\n" +
+			"  stet dump-log --files stet-data/orders-0 --print-data-log --json\n" +
 			"  stet dump-log --files stet-data/__mirror_state-7/00000000000000000000.log --mirror-state-decoder",
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -50,12 +54,7 @@ func dumpLogCommand() *cobra.Command {
 			if mirrorState && offsets {
 				return usagef("--mirror-state-decoder and --offsets-decoder exclude each other")
 			}
-			list, err := dumplog.Expand(list)
-			if err != nil {
-				return err
-			}
-			o.DeepIteration = o.DeepIteration || o.PrintDataLog
-			return dumplog.Files(os.Stdout, os.Stderr, list, o)
+			return dumplog.Run(os.Stdout, os.Stderr, list, o)
 		},
 	}
 	fl := cmd.Flags()
@@ -66,13 +65,14 @@ func dumpLogCommand() *cobra.Command {
 	fl.BoolVar(&o.IndexSanityCheck, "index-sanity-check", false, "check indexes without printing them")
 	fl.BoolVar(&o.VerifyIndexOnly, "verify-index-only", false, "compare indexes with the log without printing them")
 	fl.Int64Var(&o.MaxBytes, "max-bytes", math.MaxInt32, "bytes of each log file to read")
+	fl.BoolVar(&o.JSON, "json", false, "print one JSON object per line (schema "+dumplog.Schema+")")
 	fl.BoolVar(&offsets, "offsets-decoder", false, "print keys and values of __consumer_offsets as JSON")
 	fl.BoolVar(&mirrorState, "mirror-state-decoder", false, "print keys and values of __mirror_state as JSON")
 	return cmd
 }
 
 // mirrorStateDecoder prints records of __mirror_state as Kafka prints coordinator records.
-func mirrorStateDecoder(key, value []byte) (k, v string) {
+func mirrorStateDecoder(_ int64, key, value []byte) (k, v string) {
 	var sk mirrormsg.StateRecordKey
 	if err := sk.ReadFrom(key); err != nil {
 		return "<" + err.Error() + ">", ""

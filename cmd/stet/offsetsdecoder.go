@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"fmt"
 	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -11,9 +12,9 @@ import (
 )
 
 // offsetsDecoder prints records of __consumer_offsets as Kafka's --offsets-decoder does.
-func offsetsDecoder(key, value []byte) (k, v string) {
+func offsetsDecoder(offset int64, key, value []byte) (k, v string) {
 	if len(key) < 2 {
-		return "<key of " + strconv.Itoa(len(key)) + " bytes>", ""
+		return fmt.Sprintf("Error at offset %d, skipping. Could not read version from key's buffer.", offset), ""
 	}
 	switch typ := int16(binary.BigEndian.Uint16(key)); typ {
 	case 0, 1:
@@ -30,7 +31,7 @@ func offsetsDecoder(key, value []byte) (k, v string) {
 		}
 		return jsonObject{{"group", gk.Group}}.wrap("type", "2"), orDelete(value, groupValue)
 	default:
-		return "<key of the unknown type " + strconv.Itoa(int(typ)) + ">", ""
+		return fmt.Sprintf("Unknown record type %d at offset %d, skipping.", typ, offset), ""
 	}
 }
 

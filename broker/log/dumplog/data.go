@@ -32,7 +32,9 @@ func (p *printer) log(name string) error {
 	if p.o.MaxBytes > 0 {
 		limit = min(limit, p.o.MaxBytes)
 	}
-	p.printf("Log starting offset: %d\n", base)
+	if !p.o.JSON {
+		p.printf("Log starting offset: %d\n", base)
+	}
 	r := batchReader{f: f, limit: limit}
 	last := int64(-1)
 	var gaps []string
@@ -42,18 +44,19 @@ func (p *printer) log(name string) error {
 			break
 		}
 		if err != nil {
-			if !errors.Is(err, batch.ErrIncomplete) && !errors.Is(err, batch.ErrCorrupt) && !errors.Is(err, batch.ErrMagic) {
+			if !notABatch(err) {
 				return err
 			}
 			if rest := st.Size() - r.pos; rest > 0 && p.o.MaxBytes == 0 {
-				p.note("%s is bad from position %d on: %v", name, r.pos, err)
+				p.badTail(name, r.pos, st.Size(), err)
 				p.printf("Found %d invalid bytes at the end of %s\n", rest, filepath.Base(name))
 			}
 			break
 		}
-		p.batch(b, r.pos-int64(len(b)))
+		pos := r.pos - int64(len(b))
+		p.batch(b, pos)
 		if err := b.Check(); err != nil {
-			p.note("%s is bad at position %d, offset %d: %v", name, r.pos-int64(len(b)), b.BaseOffset(), err)
+			p.badBatch(name, pos, b.BaseOffset(), "%v", err)
 		}
 		if !p.o.DeepIteration {
 			continue
@@ -61,17 +64,16 @@ func (p *printer) log(name string) error {
 		it := records.New(b, true)
 		for it.Next() {
 			rec := it.Record()
-			if last >= 0 && rec.Offset != last+1 {
+			if rec.Offset != last+1 { // Kafka's tool begins at -1, too
 				gaps = append(gaps, fmt.Sprintf("  %d is followed by %d", last, rec.Offset))
 			}
 			last = rec.Offset
 			p.record(b, rec)
 		}
-		err = it.Err()
-		it.Close()
-		if err != nil {
-			return fmt.Errorf("batch at offset %d: %w", b.BaseOffset(), err)
+		if err := it.Err(); err != nil && b.CheckCRC() == nil {
+			p.badBatch(name, pos, b.BaseOffset(), "%v", err)
 		}
+		it.Close()
 	}
 	if len(gaps) > 0 {
 		p.note("Non-consecutive offsets in %s", name)
@@ -80,6 +82,15 @@ func (p *printer) log(name string) error {
 		}
 	}
 	return nil
+}
+
+func notABatch(err error) bool {
+	return errors.Is(err, batch.ErrIncomplete) || errors.Is(err, batch.ErrCorrupt) || errors.Is(err, batch.ErrMagic)
+}
+
+// badTail is the finding for a file that holds no batch from pos on.
+func (p *printer) badTail(name string, pos, size int64, err error) {
+	p.badBatch(name, pos, -1, "%v: the last %d bytes are no whole batch", err, size-pos)
 }
 
 func timestampType(b batch.Batch) string {
@@ -104,6 +115,13 @@ func (p *printer) batch(b batch.Batch, pos int64) {
 	if b.HasDeleteHorizon() {
 		horizon = b.FirstTimestamp()
 	}
+	if p.o.JSON {
+		p.line(batchLine{
+			"batch", b.BaseOffset(), b.LastOffset(), b.NumRecords(), b.BaseSequence(), b.LastSequence(), b.ProducerID(), b.ProducerEpoch(), b.PartitionLeaderEpoch(),
+			b.IsTransactional(), b.IsControl(), place(horizon), pos, timestampType(b), b.MaxTimestamp(), len(b), b.Magic(), codecName(b.Compression()), b.CRC(), b.CheckCRC() == nil,
+		})
+		return
+	}
 	p.printf("baseOffset: %d lastOffset: %d count: %d baseSequence: %d lastSequence: %d producerId: %d producerEpoch: %d partitionLeaderEpoch: %d isTransactional: %t isControl: %t deleteHorizonMs: %s",
 		b.BaseOffset(), b.LastOffset(), b.NumRecords(), b.BaseSequence(), b.LastSequence(), b.ProducerID(), b.ProducerEpoch(),
 		b.PartitionLeaderEpoch(), b.IsTransactional(), b.IsControl(), optional(horizon))
@@ -113,6 +131,10 @@ func (p *printer) batch(b batch.Batch, pos int64) {
 
 // record prints the line of one record.
 func (p *printer) record(b batch.Batch, r *records.Record) {
+	if p.o.JSON {
+		p.recordJSON(b, r)
+		return
+	}
 	prefix := "| "
 	if !p.o.SkipRecordMetadata {
 		keys := make([]string, len(r.Headers))
@@ -127,24 +149,75 @@ func (p *printer) record(b batch.Batch, r *records.Record) {
 		}
 	}
 	if p.o.PrintDataLog && !b.IsControl() {
-		if p.o.Decoder != nil {
-			k, v := p.o.Decoder(r.Key, r.Value)
-			if k != "" {
-				p.printf("%skey: %s", prefix, k)
-			}
-			if v != "" {
-				p.printf(" payload: %s", v)
-			}
-		} else {
-			if r.Key != nil {
-				p.printf("%skey: %s", prefix, text(r.Key))
-			}
-			if r.Value != nil {
-				p.printf(" payload: %s", text(r.Value))
-			}
+		k, v := p.texts(r)
+		if k != nil {
+			p.printf("%skey: %s", prefix, *k)
+			prefix = " "
+		}
+		if v != nil {
+			p.printf("%spayload: %s", prefix, *v)
 		}
 	}
 	p.printf("\n")
+}
+
+// texts are what is printed of key and value; nil: nothing.
+func (p *printer) texts(r *records.Record) (k, v *string) {
+	if p.o.Decoder == nil {
+		if r.Key != nil {
+			s := text(r.Key)
+			k = &s
+		}
+		if r.Value != nil {
+			s := text(r.Value)
+			v = &s
+		}
+		return k, v
+	}
+	dk, dv := p.o.Decoder(r.Offset, r.Key, r.Value)
+	if dk != "" {
+		k = &dk
+	}
+	if dv != "" {
+		v = &dv
+	}
+	return k, v
+}
+
+func (p *printer) recordJSON(b batch.Batch, r *records.Record) {
+	l := recordLine{Type: "record", Offset: r.Offset, Timestamp: r.Timestamp, KeySize: r.KeySize, ValueSize: r.ValueSize, Sequence: r.Sequence, HeaderKeys: make([]string, len(r.Headers))}
+	for i, h := range r.Headers {
+		l.HeaderKeys[i] = h.Key
+	}
+	switch {
+	case b.IsControl():
+		l.Control, l.CoordinatorEpoch = controlType(r.Key, r.Value)
+	case p.o.PrintDataLog && p.o.Decoder != nil:
+		k, v := p.o.Decoder(r.Offset, r.Key, r.Value)
+		l.Key, l.Payload = embedded(k), embedded(v)
+	case p.o.PrintDataLog:
+		l.Key, l.KeyBase64 = jsonText(r.Key)
+		l.Payload, l.PayloadBase64 = jsonText(r.Value)
+	}
+	p.line(l)
+}
+
+// controlType is the name of a control record's type and the coordinator epoch of a marker.
+func controlType(key, value []byte) (string, *int32) {
+	if len(key) < 4 {
+		return fmt.Sprintf("INVALID(key of %d bytes)", len(key)), nil
+	}
+	names := map[int16]string{batch.ControlAbort: "ABORT", batch.ControlCommit: "COMMIT", batch.ControlMirrorPIDReset: "MIRROR_PID_RESET"}
+	typ := int16(binary.BigEndian.Uint16(key[2:]))
+	name := names[typ]
+	switch {
+	case name == "":
+		return fmt.Sprintf("UNKNOWN(%d)", typ), nil
+	case typ != batch.ControlMirrorPIDReset && len(value) >= 6:
+		e := int32(binary.BigEndian.Uint32(value[2:]))
+		return name, &e
+	}
+	return name, nil
 }
 
 // controlText is what follows the metadata of a control record.

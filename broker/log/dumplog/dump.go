@@ -2,6 +2,8 @@ package dumplog
 
 import (
 	"bufio"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,7 +12,7 @@ import (
 	"strings"
 )
 
-// Options are the flags of kafka-dump-log that have a meaning here.
+// Options are the flags of kafka-dump-log that have a meaning here, and our own.
 type Options struct {
 	DeepIteration      bool  // --deep-iteration: every record of a batch
 	PrintDataLog       bool  // --print-data-log: keys and values too; implies DeepIteration
@@ -18,47 +20,140 @@ type Options struct {
 	IndexSanityCheck   bool  // --index-sanity-check: check indexes, print no entries
 	VerifyIndexOnly    bool  // --verify-index-only: compare indexes with the log, print no entries
 	MaxBytes           int64 // --max-bytes: of each log file; 0: all
+	JSON               bool  // --json: one object per line, see jsonlines.go
 	// Decoder turns key and value of a data record into what is printed after "key:" and
 	// "payload:"; nil slices are null. An empty result is left out. Nil: UTF-8 text.
-	Decoder func(key, value []byte) (k, v string)
+	Decoder func(offset int64, key, value []byte) (k, v string)
 }
+
+// ErrBad says that a file is damaged or contradicts another one. The findings were printed.
+var ErrBad = errors.New("bad files")
 
 // printer carries one run.
 type printer struct {
-	out *bufio.Writer
-	err io.Writer
-	o   Options
-	bad []string // "Mismatches" and the like, printed at the end as Kafka does
+	out      *bufio.Writer
+	err      io.Writer
+	o        Options
+	enc      *json.Encoder
+	name     string   // the file that is being printed
+	notes    []string // "Mismatches" and the like, printed at the end as Kafka does
+	findings []Finding
+	seen     map[Finding]bool
+	missing  []error // arguments that cannot be read
 }
 
-// Files prints each file to out in the given order. Findings (index entries that do not
-// agree with the log, gaps) go to errw after all files. It returns an error for a file that
-// cannot be read, after printing the others.
-func Files(out, errw io.Writer, files []string, o Options) error {
+// Run prints files, and directories file by file, to out in the given order. What is found to be bad
+// goes to errw after all files: first the lines that Kafka's tool would print, then a line per
+// finding, with file and place; with JSON it goes to out. After printing all that can be read it returns
+// ErrBad if anything was found, or an error that names the arguments that could not be read.
+func Run(out, errw io.Writer, args []string, o Options) error {
 	if o.PrintDataLog || o.Decoder != nil {
 		o.PrintDataLog, o.DeepIteration = true, true
 	}
-	p := &printer{out: bufio.NewWriterSize(out, 64<<10), err: errw, o: o}
-	var first error
-	for _, f := range files {
-		p.printf("Dumping %s\n", f)
-		if err := p.file(f); err != nil && first == nil {
-			first = fmt.Errorf("%s: %w", f, err)
+	p := &printer{out: bufio.NewWriterSize(out, 64<<10), err: errw, o: o, seen: map[Finding]bool{}}
+	p.enc = json.NewEncoder(p.out)
+	p.enc.SetEscapeHTML(false)
+	if o.JSON {
+		p.line(runLine{Schema, "run"})
+	}
+	var t targets
+	for _, a := range args {
+		if err := t.add(a); err != nil {
+			p.missing = append(p.missing, err)
 		}
+	}
+	for _, f := range t.files {
+		p.dump(f)
+	}
+	for _, f := range t.unknown {
+		p.ignored(f)
+	}
+	ends := map[string]span{}
+	for _, dir := range t.partitions {
+		ends[dir] = p.checkPartition(dir)
+	}
+	for _, dir := range t.dataDirs {
+		p.checkDataDir(dir, ends)
+	}
+	return p.finish(len(t.files))
+}
+
+func (p *printer) finish(files int) error {
+	if p.o.JSON {
+		p.line(endLine{"end", files, len(p.findings), errorTexts(p.missing)})
 	}
 	if err := p.out.Flush(); err != nil {
 		return err
 	}
-	for _, line := range p.bad {
-		fmt.Fprintln(errw, line)
+	if !p.o.JSON {
+		for _, line := range p.notes {
+			fmt.Fprintln(p.err, line)
+		}
+		for _, f := range p.findings {
+			fmt.Fprintln(p.err, f)
+		}
 	}
-	return first
+	var problems []error
+	if n := len(p.findings); n == 1 {
+		problems = append(problems, fmt.Errorf("%w: %s", ErrBad, p.findings[0]))
+	} else if n > 1 {
+		problems = append(problems, fmt.Errorf("%w: %d findings, the first: %s", ErrBad, n, p.findings[0]))
+	}
+	return errors.Join(append(problems, p.missing...)...)
 }
 
-func (p *printer) printf(format string, args ...any) { fmt.Fprintf(p.out, format, args...) }
+func errorTexts(errs []error) (out []string) {
+	for _, e := range errs {
+		out = append(out, e.Error())
+	}
+	return out
+}
 
+// dump prints one file.
+func (p *printer) dump(name string) {
+	p.name = name
+	if p.o.JSON {
+		p.line(fileLine{Type: "file", File: name, Kind: kindOf(name)})
+	} else {
+		p.printf("Dumping %s\n", name)
+	}
+	err := p.file(name)
+	var pe *os.PathError
+	switch {
+	case errors.As(err, &pe) && pe.Path != name:
+		p.missing = append(p.missing, fmt.Errorf("%s cannot be compared: %w", name, explain(pe.Path, err)))
+	case errors.As(err, &pe):
+		p.missing = append(p.missing, explain(name, err))
+	case err != nil:
+		p.find(Finding{File: name, Position: -1, Offset: -1, Entry: -1, Problem: err.Error()})
+	}
+}
+
+func (p *printer) printf(format string, args ...any) {
+	if !p.o.JSON {
+		fmt.Fprintf(p.out, format, args...)
+	}
+}
+
+// note keeps a line that Kafka's tool prints after all files.
 func (p *printer) note(format string, args ...any) {
-	p.bad = append(p.bad, fmt.Sprintf(format, args...))
+	p.notes = append(p.notes, fmt.Sprintf(format, args...))
+}
+
+func (p *printer) ignored(name string) {
+	if p.o.JSON {
+		p.line(fileLine{Type: "ignored", File: name})
+		return
+	}
+	fmt.Fprintf(p.err, "Ignoring unknown file %s\n", name)
+}
+
+func kindOf(name string) string {
+	switch ext := filepath.Ext(name); ext {
+	case ".log", ".index", ".timeindex", ".txnindex", ".snapshot":
+		return ext[1:]
+	}
+	return filepath.Base(name)
 }
 
 func (p *printer) file(name string) error {
@@ -74,19 +169,15 @@ func (p *printer) file(name string) error {
 	case ".snapshot":
 		return p.snapshot(name)
 	}
-	if strings.HasSuffix(name, "-checkpoint") {
-		return p.checkpoint(name)
-	}
-	fmt.Fprintf(p.err, "Ignoring unknown file %s\n", name)
-	return nil
+	return p.checkpoint(name)
 }
 
 // baseOf reads the base offset from a file's name.
 func baseOf(name string) (int64, error) {
 	digits, _, _ := strings.Cut(filepath.Base(name), ".")
 	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("the file's name does not begin with an offset")
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("the file's name does not begin with an offset (as 00000000000000000000.log does): give it the name that it had in the partition's directory")
 	}
 	return n, nil
 }
@@ -98,9 +189,6 @@ func optional(v int64) string {
 	}
 	return fmt.Sprintf("OptionalLong[%d]", v)
 }
-
-// text is what Java makes of bytes that are read as UTF-8.
-func text(b []byte) string { return string([]rune(string(b))) }
 
 func siblingLog(name string) (*os.File, error) {
 	digits, _, _ := strings.Cut(filepath.Base(name), ".")

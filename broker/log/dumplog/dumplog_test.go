@@ -69,7 +69,7 @@ func run(t *testing.T, dir string, o Options, names ...string) (out, errs string
 	for i, n := range names {
 		files[i] = filepath.Join(dir, n)
 	}
-	err = Files(&a, &b, files, o)
+	err = Run(&a, &b, files, o)
 	return strings.ReplaceAll(a.String(), dir, "DIR"), strings.ReplaceAll(b.String(), dir, "DIR"), err
 }
 
@@ -126,7 +126,7 @@ baseOffset: 7 lastOffset: 7 count: 1 baseSequence: -1 lastSequence: -1 producerI
 	if err != nil || !strings.Contains(skip, "| key: k payload: v\n") || strings.Contains(skip, "endTxnMarker") {
 		t.Fatalf("%v\n%s", err, skip)
 	}
-	dec, _, err := run(t, dir, Options{Decoder: func(k, v []byte) (string, string) {
+	dec, _, err := run(t, dir, Options{Decoder: func(_ int64, k, v []byte) (string, string) {
 		return fmt.Sprintf("<%s>", k), map[bool]string{true: "", false: fmt.Sprintf("<%s>", v)}[v == nil]
 	}}, zero+".log")
 	if err != nil || !strings.Contains(dec, "key: <k> payload: <v>\n") || !strings.Contains(dec, "headerKeys: [] key: <é\xff>\n") {
@@ -137,7 +137,7 @@ baseOffset: 7 lastOffset: 7 count: 1 baseSequence: -1 lastSequence: -1 producerI
 func TestIndexesAndSnapshots(t *testing.T) {
 	dir := partition(t)
 	const second = "00000000000000000008"
-	out, errs, err := run(t, dir, Options{}, zero+".index", zero+".timeindex", zero+".txnindex", second+".snapshot", "00000000000000000011.snapshot", "x.txt")
+	out, errs, err := run(t, dir, Options{}, zero+".index", zero+".timeindex", zero+".txnindex", second+".snapshot", "00000000000000000011.snapshot")
 	want := `Dumping DIR/00000000000000000000.index
 offset: 4 position: 159
 offset: 6 position: 309
@@ -148,9 +148,8 @@ version: 0 producerId: 6 firstOffset: 4 lastOffset: 6 lastStableOffset: 7
 Dumping DIR/00000000000000000008.snapshot
 Dumping DIR/00000000000000000011.snapshot
 producerId: 9 producerEpoch: 1 coordinatorEpoch: -1 currentTxnFirstOffset: OptionalLong[9] lastTimestamp: 1796005735420 firstSequence: 0 lastSequence: 1 lastOffset: 10 offsetDelta: 1 timestamp: 1796005735420
-Dumping DIR/x.txt
 `
-	if err != nil || out != want || errs != "Ignoring unknown file DIR/x.txt\n" {
+	if err != nil || out != want || errs != "" {
 		t.Fatalf("%v\n%s\nwant\n%s\n%s", err, out, want, errs)
 	}
 	out, _, err = run(t, dir, Options{IndexSanityCheck: true}, zero+".index", zero+".timeindex")
@@ -178,7 +177,7 @@ func TestBadFiles(t *testing.T) {
 	const x = "00000000000000000100"
 	write(x+".log", append(bytes.Clone(raw), 1, 2, 3))
 	out, _, err := run(t, dir, Options{}, x+".log")
-	if err != nil || !strings.HasSuffix(out, "Found 3 invalid bytes at the end of "+x+".log\n") {
+	if !errors.Is(err, ErrBad) || !strings.HasSuffix(out, "Found 3 invalid bytes at the end of "+x+".log\n") {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	flipped := bytes.Clone(raw)
@@ -190,14 +189,14 @@ func TestBadFiles(t *testing.T) {
 	huge := bytes.Clone(raw)
 	binary.BigEndian.PutUint32(huge[8:], 0x7fffffff)
 	write(x+".log", huge)
-	if out, _, err = run(t, dir, Options{}, x+".log"); err != nil || !strings.Contains(out, fmt.Sprintf("Found %d invalid bytes", len(raw))) {
+	if out, _, err = run(t, dir, Options{}, x+".log"); !errors.Is(err, ErrBad) || !strings.Contains(out, fmt.Sprintf("Found %d invalid bytes", len(raw))) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	// An index that points elsewhere.
 	write(zero+".index", []byte{0, 0, 0, 4, 0, 0, 0, 87})
 	write(zero+".timeindex", append(binary.BigEndian.AppendUint64(nil, 77), 0, 0, 0, 3))
 	out, errs, err := run(t, dir, Options{}, zero+".index", zero+".timeindex")
-	if err != nil || !strings.Contains(errs, "Index offset: 4, log offset: 3") || !strings.Contains(errs, "Index timestamp: 77, log timestamp: 1796005735412") {
+	if !errors.Is(err, ErrBad) || !strings.Contains(errs, "Index offset: 4, log offset: 3") || !strings.Contains(errs, "Index timestamp: 77, log timestamp: 1796005735412") {
 		t.Fatalf("%v\n%s\n%s", err, out, errs)
 	}
 	for name, p := range map[string][]byte{"1.index": {1}, "1.timeindex": {1}, "1.txnindex": {1}, "1.snapshot": {1}, "x.log": nil} {

@@ -1,11 +1,34 @@
 package dumplog
 
 import (
+	"errors"
+	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
+
+// targets is what the arguments name.
+type targets struct {
+	files      []string
+	unknown    []string // in directories, left out
+	partitions []string // directories that are checked as a whole
+	dataDirs   []string
+	listed     map[string]bool // directories of both lists
+}
+
+const wanted = "dump-log reads .log, .index, .timeindex, .txnindex, .snapshot and *-checkpoint files, and directories of them"
+
+// silent are files that belong to a directory and have nothing to print.
+var silent = map[string]bool{
+	"partition.metadata": true, "stet.incarnation": true, "stet.compacted": true,
+	"meta.properties": true, ".lock": true, ".kafka_cleanshutdown": true, "bootstrap.checkpoint": true,
+}
+
+var partitionDir = regexp.MustCompile(`^.+-[0-9]+$`)
 
 func known(name string) bool {
 	switch filepath.Ext(name) {
@@ -16,26 +39,92 @@ func known(name string) bool {
 	return strings.HasSuffix(name, "-checkpoint")
 }
 
-// Expand replaces directories (of a partition, or of many) by the files in them that can be
-// printed, in order of their names; files stay as they are.
-func Expand(args []string) ([]string, error) {
-	var out []string
-	for _, a := range args {
-		var found []string
-		err := filepath.WalkDir(a, func(path string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			if !d.IsDir() && (path == a || known(d.Name())) {
-				found = append(found, path)
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-		slices.Sort(found)
-		out = append(out, found...)
+// add takes an argument. A directory (of a partition, or of many) is replaced by the files in it that can
+// be printed, in the order of their names.
+func (t *targets) add(arg string) error {
+	st, err := os.Stat(arg)
+	if err != nil {
+		return explain(arg, err)
 	}
-	return out, nil
+	if !st.IsDir() {
+		switch ext := filepath.Ext(arg); {
+		case known(arg):
+			t.files = append(t.files, arg)
+		case slices.Contains([]string{".log", ".index", ".timeindex", ".txnindex", ".snapshot"}, ext):
+			_, err := baseOf(arg)
+			return fmt.Errorf("%s: %w", arg, err)
+		case ext == ".deleted" || ext == ".cleaned" || ext == ".swap":
+			return fmt.Errorf("%s: a file that the broker is replacing or removing; copy it to a name without %s to read it", arg, ext)
+		default:
+			return fmt.Errorf("%s: the name says nothing about what it holds: %s", arg, wanted)
+		}
+		return nil
+	}
+	before := len(t.files)
+	if err := t.addDir(arg); err != nil {
+		return err
+	}
+	if len(t.files) == before {
+		return fmt.Errorf("%s: the directory holds no files of a partition: give a partition's directory (as in log.dirs: orders-0) or the one above; %s", arg, wanted)
+	}
+	return nil
+}
+
+func (t *targets) addDir(root string) error {
+	if t.listed == nil {
+		t.listed = map[string]bool{}
+	}
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return explain(path, err)
+		}
+		if d.IsDir() {
+			return nil
+		}
+		dir, name := filepath.Dir(path), d.Name()
+		switch {
+		case known(name):
+			t.files = append(t.files, path)
+			list, key := &t.partitions, "partition "+dir
+			if strings.HasSuffix(name, "-checkpoint") && name != epochsName {
+				list, key = &t.dataDirs, dir
+			}
+			if !t.listed[key] {
+				*list = append(*list, dir)
+				t.listed[key] = true
+			}
+		case !silent[name]:
+			t.unknown = append(t.unknown, path)
+		}
+		return nil
+	})
+}
+
+// explain says what to do about a file that cannot be read.
+func explain(name string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		hint := "check the path"
+		if dir := filepath.Dir(name); known(name) {
+			if es, derr := os.ReadDir(dir); derr != nil {
+				hint = dir + " is not there either"
+			} else if at := nearest(es, filepath.Ext(name)); at != "" {
+				hint = "the directory has " + at
+			}
+		}
+		return fmt.Errorf("%s: %w; %s", name, fs.ErrNotExist, hint)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%s: %w; run dump-log as the user of the broker, or on a copy", name, fs.ErrPermission)
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}
+
+// nearest names the first file of a kind.
+func nearest(es []os.DirEntry, ext string) string {
+	for _, e := range es {
+		if filepath.Ext(e.Name()) == ext {
+			return e.Name()
+		}
+	}
+	return ""
 }

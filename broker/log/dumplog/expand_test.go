@@ -2,6 +2,7 @@ package dumplog
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,13 +30,9 @@ func TestDirectories(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	files, err := Expand([]string{dir})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var out, errs bytes.Buffer
-	err = Files(&out, &errs, files, Options{})
-	if err == nil || !strings.Contains(err.Error(), "recovery-point-offset-checkpoint: checkpoint of \"2\" entries has 1") {
+	err := Run(&out, &errs, []string{dir}, Options{})
+	if !errors.Is(err, ErrBad) || !strings.Contains(errs.String(), "recovery-point-offset-checkpoint is bad: checkpoint of \"2\" entries has 1") {
 		t.Errorf("error %v", err)
 	}
 	for _, want := range []string{"epoch: 3 startOffset: 0\n", "topic: t partition: 0 offset: 7\n", "baseOffset: 1 "} {

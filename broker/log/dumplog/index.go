@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+	"sort"
 
-	"stet/broker/log"
 	"stet/broker/log/records"
 	"stet/zerocopy/batch"
 )
@@ -24,36 +23,56 @@ type entry struct {
 }
 
 // readEntries reads an index file. Like Kafka it stops at the zero entries of a
-// preallocated file.
-func readEntries(name string, base int64, size int, decode func(p []byte) entry) ([]entry, error) {
+// preallocated file; zeros says whether nothing else follows. Unlike Kafka's tool, which ends with an
+// exception or reports a mismatch, it takes a preallocated file without any entry as empty.
+func readEntries(name string, base int64, size int, decode func(p []byte) entry) (es []entry, zeros bool, err error) {
 	p, err := os.ReadFile(name)
 	if err != nil {
-		return nil, err
+		return nil, true, err
 	}
 	if len(p)%size != 0 {
-		return nil, fmt.Errorf("%d bytes are not a multiple of %d", len(p), size)
+		return nil, true, fmt.Errorf("%d bytes are not a multiple of %d", len(p), size)
 	}
-	var es []entry
 	for i := 0; len(p) > 0; i, p = i+1, p[size:] {
 		e := decode(p)
-		if e.offset == base && i > 0 {
+		if len(p) > size && allZero(p) {
 			break
+		}
+		if e.offset == base && i > 0 {
+			return es, allZero(p), nil
 		}
 		es = append(es, e)
 	}
-	return es, nil
+	return es, true, nil
 }
 
-func offsetEntries(name string, base int64) ([]entry, error) {
+func allZero(p []byte) bool {
+	for _, b := range p {
+		if b != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func offsetEntries(name string, base int64) ([]entry, bool, error) {
 	return readEntries(name, base, offsetEntry, func(p []byte) entry {
 		return entry{offset: base + int64(int32(binary.BigEndian.Uint32(p))), pos: int64(int32(binary.BigEndian.Uint32(p[4:])))}
 	})
 }
 
-func timeEntries(name string, base int64) ([]entry, error) {
+func timeEntries(name string, base int64) ([]entry, bool, error) {
 	return readEntries(name, base, timeEntry, func(p []byte) entry {
 		return entry{ts: int64(binary.BigEndian.Uint64(p)), offset: base + int64(int32(binary.BigEndian.Uint32(p[8:])))}
 	})
+}
+
+// sane says, as Kafka does, that an index passed the check that the broker makes when it opens it.
+func (p *printer) sane(name string) {
+	if p.o.JSON {
+		p.line(checkLine{"sane", name})
+	}
+	p.printf("%s passed sanity check.\n", name)
 }
 
 func (p *printer) offsetIndex(name string) error {
@@ -61,19 +80,23 @@ func (p *printer) offsetIndex(name string) error {
 	if err != nil {
 		return err
 	}
-	es, err := offsetEntries(name, base)
+	es, zeros, err := offsetEntries(name, base)
 	if err != nil {
 		return err
 	}
 	if len(es) == 0 {
+		if p.o.JSON {
+			p.line(checkLine{"empty", name})
+		}
 		p.printf("%s is empty.\n", name)
 		return nil
 	}
+	p.onlyZeros(name, len(es), offsetEntry, zeros)
 	if p.o.IndexSanityCheck {
-		if es[len(es)-1].offset <= base && len(es) > 1 {
-			return fmt.Errorf("index is corrupt: last offset %d with base offset %d", es[len(es)-1].offset, base)
+		if last := es[len(es)-1].offset; last < base {
+			return fmt.Errorf("index is corrupt: last offset %d with base offset %d", last, base)
 		}
-		p.printf("%s passed sanity check.\n", name)
+		p.sane(name)
 		return nil
 	}
 	f, err := siblingLog(name)
@@ -82,11 +105,13 @@ func (p *printer) offsetIndex(name string) error {
 	}
 	defer f.Close()
 	mismatch := false
-	for _, e := range es {
+	for i, e := range es {
 		var head [batch.HeaderSize]byte
 		last := int64(-1)
-		if _, err := f.ReadAt(head[:], e.pos); err == nil {
-			last = batch.Batch(head[:]).LastOffset()
+		if e.pos >= 0 {
+			if _, err := f.ReadAt(head[:], e.pos); err == nil {
+				last = batch.Batch(head[:]).LastOffset()
+			}
 		}
 		if last != e.offset {
 			if !mismatch {
@@ -94,12 +119,23 @@ func (p *printer) offsetIndex(name string) error {
 				mismatch = true
 			}
 			p.note("  Index offset: %d, log offset: %d", e.offset, last)
+			p.badEntry(name, i, 0, offsetEntry, "it says that the batch at position %d of the log ends with offset %d, there is %d (-1: none)", e.pos, e.offset, last)
 		}
-		if !p.o.VerifyIndexOnly {
-			p.printf("offset: %d position: %d\n", e.offset, e.pos)
+		if p.o.VerifyIndexOnly {
+			continue
 		}
+		if p.o.JSON {
+			p.line(indexLine{"offsetIndexEntry", e.offset, e.pos})
+		}
+		p.printf("offset: %d position: %d\n", e.offset, e.pos)
 	}
 	return nil
+}
+
+func (p *printer) onlyZeros(name string, n int, size int64, zeros bool) {
+	if !zeros {
+		p.badEntry(name, n, 0, size, "an entry of the base offset follows others, and not only zeros (unused room) after it")
+	}
 }
 
 func (p *printer) timeIndex(name string) error {
@@ -107,15 +143,16 @@ func (p *printer) timeIndex(name string) error {
 	if err != nil {
 		return err
 	}
-	es, err := timeEntries(name, base)
+	es, zeros, err := timeEntries(name, base)
 	if err != nil {
 		return err
 	}
+	p.onlyZeros(name, len(es), timeEntry, zeros)
 	if p.o.IndexSanityCheck {
-		if n := len(es); n > 0 && es[n-1].ts < es[0].ts {
-			return fmt.Errorf("time index is corrupt: last timestamp %d, first %d", es[n-1].ts, es[0].ts)
+		if n := len(es); n > 0 && (es[n-1].ts < es[0].ts || es[n-1].offset < base) {
+			return fmt.Errorf("time index is corrupt: last entry %d at offset %d, first %d, base offset %d", es[n-1].ts, es[n-1].offset, es[0].ts, base)
 		}
-		p.printf("%s passed sanity check.\n", name)
+		p.sane(name)
 		return nil
 	}
 	f, err := siblingLog(name)
@@ -123,39 +160,45 @@ func (p *printer) timeIndex(name string) error {
 		return err
 	}
 	defer f.Close()
-	offsets, err := offsetEntries(name[:len(name)-len(".timeindex")]+".index", base)
+	offsets, _, err := offsetEntries(name[:len(name)-len(".timeindex")]+".index", base)
 	if err != nil {
 		return err
 	}
 	prev := int64(-1)
-	for _, e := range es {
-		if err := p.checkTime(name, f, offsets, e, prev); err != nil {
+	for i, e := range es {
+		if err := p.checkTime(name, f, offsets, i, e, prev); err != nil {
 			return err
 		}
-		if !p.o.VerifyIndexOnly {
-			p.printf("timestamp: %d offset: %d\n", e.ts, e.offset)
-		}
 		prev = e.ts
+		if p.o.VerifyIndexOnly {
+			continue
+		}
+		if p.o.JSON {
+			p.line(timeLine{"timeIndexEntry", e.ts, e.offset})
+		}
+		p.printf("timestamp: %d offset: %d\n", e.ts, e.offset)
 	}
 	return nil
 }
 
 // checkTime compares a time index entry with the batch that it names.
-func (p *printer) checkTime(name string, f *os.File, offsets []entry, e entry, prev int64) error {
+func (p *printer) checkTime(name string, f *os.File, offsets []entry, i int, e entry, prev int64) error {
 	st, err := f.Stat()
 	if err != nil {
 		return err
 	}
+	notFound := func(found int64) {
+		p.note("The following indexed offsets are not found in the log.\nIndexed offset: %d, found log offset: %d", e.offset, found)
+		p.badEntry(name, i, 0, timeEntry, "no batch of the log ends with its offset %d", e.offset)
+	}
 	r := batchReader{f: f, limit: st.Size()}
-	for _, o := range offsets {
-		if o.offset <= e.offset {
-			r.pos = o.pos
-		}
+	if n := sort.Search(len(offsets), func(i int) bool { return offsets[i].offset > e.offset }); n > 0 && offsets[n-1].pos >= 0 {
+		r.pos = offsets[n-1].pos
 	}
 	for {
 		b, err := r.next()
-		if errors.Is(err, io.EOF) || errors.Is(err, batch.ErrIncomplete) || errors.Is(err, batch.ErrCorrupt) || errors.Is(err, batch.ErrMagic) {
-			p.note("The following indexed offsets are not found in the log.\nIndexed offset: %d, found log offset: %d", e.offset, -1)
+		if errors.Is(err, io.EOF) || (err != nil && notABatch(err)) {
+			notFound(-1)
 			return nil
 		}
 		if err != nil {
@@ -165,87 +208,35 @@ func (p *printer) checkTime(name string, f *os.File, offsets []entry, e entry, p
 			continue
 		}
 		if b.LastOffset() != e.offset {
-			p.note("The following indexed offsets are not found in the log.\nIndexed offset: %d, found log offset: %d", e.offset, b.LastOffset())
+			notFound(b.LastOffset())
 			return nil
 		}
-		largest := int64(-1)
-		it := records.New(b, false)
-		for it.Next() {
-			largest = max(largest, it.Record().Timestamp)
-		}
-		err = it.Err()
-		it.Close()
+		largest, err := largestTimestamp(b)
 		if err != nil {
-			return fmt.Errorf("batch at offset %d: %w", b.BaseOffset(), err)
+			p.badBatch(f.Name(), r.pos-int64(len(b)), b.BaseOffset(), "%v", err)
+			return nil
 		}
 		if largest != e.ts {
 			p.note("Found timestamp mismatch in :%s\n  Index timestamp: %d, log timestamp: %d", name, e.ts, largest)
+			p.badEntry(name, i, 0, timeEntry, "it says timestamp %d for the batch that ends with offset %d, which has %d", e.ts, e.offset, largest)
 		}
 		if prev >= e.ts {
 			p.note("Found out of order timestamp in :%s\n  Index timestamp: %d, Previously indexed timestamp: %d", name, e.ts, prev)
+			p.badEntry(name, i, 0, timeEntry, "its timestamp %d is not above that of the entry before, %d", e.ts, prev)
 		}
 		return nil
 	}
 }
 
-func (p *printer) txnIndex(name string) error {
-	b, err := os.ReadFile(name)
-	if err != nil {
-		return err
+func largestTimestamp(b batch.Batch) (int64, error) {
+	largest := int64(-1)
+	it := records.New(b, false)
+	defer it.Close()
+	for it.Next() {
+		largest = max(largest, it.Record().Timestamp)
 	}
-	es, err := log.DecodeTxnIndex(b)
-	if err != nil {
-		return err
+	if b.NumRecords() == 0 { // the cleaner emptied it
+		return b.MaxTimestamp(), it.Err()
 	}
-	for _, e := range es {
-		p.printf("version: 0 producerId: %d firstOffset: %d lastOffset: %d lastStableOffset: %d\n", e.ProducerID, e.FirstOffset, e.LastOffset, e.LastStableOffset)
-	}
-	return nil
-}
-
-func (p *printer) snapshot(name string) error {
-	b, err := os.ReadFile(name)
-	if err != nil {
-		return err
-	}
-	es, err := log.DecodeSnapshot(b)
-	if err != nil {
-		return err
-	}
-	for _, e := range es {
-		p.printf("producerId: %d producerEpoch: %d coordinatorEpoch: %d currentTxnFirstOffset: %s lastTimestamp: %d",
-			e.ProducerID, e.ProducerEpoch, e.CoordinatorEpoch, optional(e.TxnFirstOffset), e.LastTimestamp)
-		if e.HasBatch {
-			p.printf(" firstSequence: %d lastSequence: %d lastOffset: %d offsetDelta: %d timestamp: %d",
-				e.FirstSequence, e.LastSequence, e.LastOffset, e.OffsetDelta, e.LastTimestamp)
-		}
-		p.printf("\n")
-	}
-	return nil
-}
-
-// checkpoint prints a file of offsets; Kafka's dump-log leaves these out.
-func (p *printer) checkpoint(name string) error {
-	b, err := os.ReadFile(name)
-	if err != nil {
-		return err
-	}
-	if filepath.Base(name) == "leader-epoch-checkpoint" {
-		es, err := log.DecodeEpochs(b)
-		if err != nil {
-			return err
-		}
-		for _, e := range es {
-			p.printf("epoch: %d startOffset: %d\n", e.Epoch, e.Start)
-		}
-		return nil
-	}
-	lines, err := log.DecodeCheckpoint(b)
-	if err != nil {
-		return err
-	}
-	for _, o := range lines {
-		p.printf("topic: %s partition: %d offset: %d\n", o.Topic, o.Partition, o.Offset)
-	}
-	return nil
+	return largest, it.Err()
 }

@@ -20,7 +20,7 @@ func TestSameAsKafkasTool(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	var out, errs bytes.Buffer
-	if err := Files(&out, &errs, files, Options{PrintDataLog: true}); err != nil || errs.Len() != 0 {
+	if err := Run(&out, &errs, files, Options{PrintDataLog: true}); err != nil || errs.Len() != 0 {
 		t.Fatal(err, errs.String())
 	}
 	got, exp := strings.Split(out.String(), "\n"), strings.Split(string(want), "\n")

@@ -90,7 +90,7 @@ var brokerDefs = []Def{
 	{Name: "log.cleaner.dedupe.buffer.size", Type: Long, Default: "134217728", check: atLeast(Long, 1<<20), Doc: "The memory for the keys of logs that are compacted, for all threads."},
 	{Name: "log.cleaner.io.buffer.load.factor", Type: Double, Default: "0.9", check: ratio(), Doc: "How full that memory may get; above 0.95, and 0, count as 0.9."},
 	{Name: "log.cleaner.io.max.bytes.per.second", Type: Double, Default: "1.7976931348623157E308", Doc: "The rate at which all cleaner threads together read and write."},
-	{Name: "num.recovery.threads.per.data.dir", Type: Int, Default: "2", Unused: true, Dynamic: true, check: atLeast(Int, 1), Doc: "How many logs are recovered at once."},
+	{Name: "num.recovery.threads.per.data.dir", Type: Int, Default: "2", Dynamic: true, check: atLeast(Int, 1), Doc: "How many logs of a directory are opened, or recovered after a crash, at once; read at start."},
 	{Name: "producer.id.expiration.ms", Type: Int, Default: "86400000", Dynamic: true, check: atLeast(Int, 1), Doc: "When the state of an idle producer id is dropped."},
 	// replication
 	{Name: "num.replica.fetchers", Type: Int, Default: "1", Unused: true, Dynamic: true, check: atLeast(Int, 1), Doc: "Fetchers per leader."},
