@@ -212,7 +212,7 @@ func TestBadFiles(t *testing.T) {
 	}
 	gap := batch.Batch(bytes.Clone(raw))
 	second := int(batch.SizeOf(gap))
-	batch.Batch(gap[second:]).SetBaseOffset(20)
+	gap[second:].SetBaseOffset(20)
 	write(x+".log", gap)
 	if _, errs, _ = run(t, dir, Options{DeepIteration: true}, x+".log"); !strings.Contains(errs, "  2 is followed by 20\n") {
 		t.Fatal(errs)

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -27,8 +26,6 @@ var silent = map[string]bool{
 	"partition.metadata": true, "stet.incarnation": true, "stet.compacted": true,
 	"meta.properties": true, ".lock": true, ".kafka_cleanshutdown": true, "bootstrap.checkpoint": true,
 }
-
-var partitionDir = regexp.MustCompile(`^.+-[0-9]+$`)
 
 func known(name string) bool {
 	switch filepath.Ext(name) {

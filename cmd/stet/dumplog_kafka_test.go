@@ -1,0 +1,140 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"stet/internal/testkit"
+)
+
+// dumpModes are the combinations that both tools print; the files are of every kind that Kafka's knows.
+var dumpModes = []struct {
+	name  string
+	flags []string
+	exts  []string
+}{
+	{"shallow", nil, []string{".log", ".index", ".timeindex", ".txnindex", ".snapshot"}},
+	{"deep", []string{"--deep-iteration"}, []string{".log"}},
+	{"data", []string{"--print-data-log"}, []string{".log"}},
+	{"data only", []string{"--print-data-log", "--skip-record-metadata"}, []string{".log"}},
+	{"sanity", []string{"--index-sanity-check"}, []string{".log", ".index", ".timeindex"}},
+	{"verify", []string{"--verify-index-only"}, []string{".log", ".index", ".timeindex"}},
+	{"offsets", []string{"--offsets-decoder"}, []string{"__consumer_offsets"}},
+}
+
+// sameDumps compares what Stet's dump-log and Kafka's print for all files below a log directory, line by
+// line, and what they find to be bad: nothing.
+func sameDumps(t *testing.T, dir string) {
+	t.Helper()
+	for _, m := range dumpModes {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			files := logFiles(t, dir, m.exts)
+			args := append([]string{"dump-log", "--files", strings.Join(files, ",")}, m.flags...)
+			ours, errs, code := testkit.Stet(t, args...)
+			if code != 0 {
+				t.Errorf("exit code %d:\n%.2000s", code, errs)
+			}
+			theirs, theirErrs := kafkaDump(t, args...)
+			sameLines(t, "stdout", ours, theirs)
+			sameLines(t, "stderr", errs, theirErrs)
+		})
+	}
+}
+
+// logFiles are the files of all partitions with one of the extensions, or of one topic. Kafka's metadata
+// log is left out: its tool prints those records with a decoder only.
+func logFiles(t *testing.T, dir string, exts []string) (files []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || strings.Contains(path, "__cluster_metadata") {
+			return err
+		}
+		if slices.Contains(exts, filepath.Ext(path)) || (filepath.Ext(path) == ".log" && slices.ContainsFunc(exts, func(e string) bool { return strings.Contains(path, "/"+e) })) {
+			files = append(files, path)
+		}
+		return nil
+	})
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%v, %d files", err, len(files))
+	}
+	return files
+}
+
+// kafkaDump runs Kafka's tool and returns both outputs.
+func kafkaDump(t *testing.T, args ...string) (stdout, stderr string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join("..", "..", "scripts", "kafka", "kafka"), args...)
+	cmd.Env = append(os.Environ(), "KAFKA_VERSION="+testkit.Kafka43, "KAFKA_JVM_OPTS=-Dstdout.encoding=UTF-8 -XX:TieredStopAtLevel=1")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("kafka dump-log: %v\n%.2000s", err, errs.String())
+	}
+	return out.String(), errs.String()
+}
+
+func sameLines(t *testing.T, what, ours, theirs string) {
+	t.Helper()
+	a, b := strings.Split(ours, "\n"), strings.Split(theirs, "\n")
+	if what == "stderr" { // Kafka's order is that of a hash map
+		slices.Sort(a)
+		slices.Sort(b)
+	}
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			t.Errorf("%s line %d:\n%.600s\nKafka:\n%.600s", what, i+1, a[i], b[i])
+			return
+		}
+	}
+	if len(a) != len(b) {
+		t.Errorf("%s: %d lines, Kafka %d", what, len(a), len(b))
+	}
+}
+
+// TestKafkaDumpLogPrintsTheSame: the files are Kafka's own, with every codec, transactions, a compacted
+// topic of several segments and group offsets, as a SIGKILL left them. The same files as Stet writes them when
+// it opens and closes that directory, and those of a mirror, come after it.
+func TestKafkaDumpLogPrintsTheSame(t *testing.T) {
+	testkit.NeedKafka(t)
+	ctx := contextFor(t, 4*time.Minute)
+	k := testkit.StartKafka(t, testkit.Kafka43, 1, "log.segment.bytes=1048576", "log.cleaner.backoff.ms=100", "log.cleaner.min.cleanable.ratio=0.01", "offsets.topic.num.partitions=1")
+	topics := fill(ctx, t, k.Bootstrap, "d-")
+	createTopic(ctx, t, k.Bootstrap, "compact", 1, "cleanup.policy", "compact", "segment.bytes", "1048576")
+	fillCompacted(ctx, t, k.Bootstrap, "compact")
+	commitOffsets(ctx, t, k.Bootstrap, topics[1])
+	awaitCleaner(ctx, t, k.DataDir(1), "compact")
+	if err := k.StopNode(1); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("Kafka's files", func(t *testing.T) { sameDumps(t, k.DataDir(1)) })
+	t.Run("whole", func(t *testing.T) {
+		testkit.MustStet(t, "dump-log", "--files", k.DataDir(1))
+	})
+}
+
+// commitOffsets leaves members, assignments, commits and their tombstones in __consumer_offsets.
+func commitOffsets(ctx context.Context, t *testing.T, addr, topic string) {
+	t.Helper()
+	for _, opts := range [][]kgo.Opt{{kgo.InstanceID("static")}, {kgo.Balancers(kgo.RangeBalancer()), kgo.ConsumerGroup("g2")}} {
+		cl := testkit.Client(t, addr, append([]kgo.Opt{kgo.ConsumeTopics(topic), kgo.ConsumerGroup("g1"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())}, opts...)...)
+		if err := cl.PollFetches(ctx).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := cl.CommitUncommittedOffsets(ctx); err != nil {
+			t.Fatal(err)
+		}
+		cl.Close()
+	}
+}
