@@ -26,10 +26,10 @@ type kafka struct {
 	stopped        bool
 }
 
-func (b *bench) startKafka(ctx context.Context, name string, brokers int) (*kafka, error) {
+func (b *bench) startKafka(ctx context.Context, name string, brokers int, args ...string) (*kafka, error) {
 	k := &kafka{dir: b.dir(name)}
 	b.onEnd(k.stop)
-	cmd := exec.CommandContext(ctx, "scripts/kafka/kafka", "start", k.dir, "--brokers", strconv.Itoa(brokers))
+	cmd := exec.CommandContext(ctx, "scripts/kafka/kafka", append([]string{"start", k.dir, "--brokers", strconv.Itoa(brokers)}, args...)...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {

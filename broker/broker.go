@@ -159,8 +159,7 @@ func (b *Broker) openLogs(ctx context.Context) error {
 		ProducerIDExpirationMs: b.cfg.int("producer.id.expiration.ms"), RetentionCheckMs: b.cfg.int("log.retention.check.interval.ms"),
 		FlushOffsetCheckpointMs: b.cfg.int("log.flush.offset.checkpoint.interval.ms"), HighWatermarkCheckpointMs: b.cfg.int("replica.high.watermark.checkpoint.interval.ms"),
 		RecoveryThreads: b.live("num.recovery.threads.per.data.dir")(),
-		CleanerThreads: b.cleanerThreads(), CleanerDedupeBytes: b.cfg.int("log.cleaner.dedupe.buffer.size"), CleanerLoadFactor: b.cfg.float("log.cleaner.io.buffer.load.factor"),
-		CleanerIOBytesPerSec: b.cfg.float("log.cleaner.io.max.bytes.per.second"), CleanerBackoffMs: b.cfg.int("log.cleaner.backoff.ms"),
+		Cleaner:         b.cleanerConfig(),
 	}, func(topic string) log.Config { return b.logConfig(img, topic) })
 	if err != nil {
 		return err
@@ -170,14 +169,6 @@ func (b *Broker) openLogs(ctx context.Context) error {
 	r.Strays(img)
 	b.replicas.Store(r)
 	return nil
-}
-
-// cleanerThreads is log.cleaner.threads, negative with log.cleaner.enable=false.
-func (b *Broker) cleanerThreads() int {
-	if n := b.cfg.int("log.cleaner.threads"); n > 0 && b.cfg.bool("log.cleaner.enable") {
-		return int(n)
-	}
-	return -1
 }
 
 // clusterID is the one in the metadata; a first start makes one.
@@ -199,6 +190,9 @@ func (b *Broker) onCommit(d *meta.Delta) {
 		return // the image is applied whole once the logs are open
 	}
 	r.Apply(d)
+	if slices.ContainsFunc(d.Configs, func(r meta.Resource) bool { return r.Type == meta.ResourceBroker }) {
+		b.logs.SetCleaner(b.cleanerConfig())
+	}
 	if b.coords != nil {
 		b.coords.apply(d)
 	}

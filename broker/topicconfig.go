@@ -2,6 +2,7 @@ package broker
 
 import (
 	"strconv"
+	"strings"
 
 	"stet/broker/log"
 	"stet/broker/meta"
@@ -44,6 +45,33 @@ func (b *Broker) logConfig(img *meta.Image, topic string) log.Config {
 	c.MaxCompactionLagMs = i64("max.compaction.lag.ms")
 	c.DeleteRetentionMs = i64("delete.retention.ms")
 	return c
+}
+
+// cleanerConfig is how this broker compacts, as its settings say now.
+func (b *Broker) cleanerConfig() log.CleanerConfig {
+	levels := b.levels(b.quorum.Image())
+	value := func(key string) string {
+		v, _ := configs.BrokerValue(levels, key)
+		return v
+	}
+	c := log.CleanerConfig{
+		Threads: int(number(value, "log.cleaner.threads")), DedupeBytes: int64(number(value, "log.cleaner.dedupe.buffer.size")),
+		LoadFactor: number(value, "log.cleaner.io.buffer.load.factor"), IOBufferBytes: int64(number(value, "log.cleaner.io.buffer.size")),
+		IOBytesPerSec: number(value, "log.cleaner.io.max.bytes.per.second"), BackoffMs: int64(number(value, "log.cleaner.backoff.ms")),
+	}
+	if c.Threads == 0 || value("log.cleaner.enable") != "true" {
+		c.Threads = -1
+	}
+	return c
+}
+
+// number reads a value that was checked when it was set.
+func number(value func(key string) string, key string) float64 {
+	n, err := strconv.ParseFloat(strings.TrimSpace(value(key)), 64)
+	if err != nil {
+		panic("BUG: " + key + " was checked and is not a number: " + value(key))
+	}
+	return n
 }
 
 // minISR is min.insync.replicas of a topic.

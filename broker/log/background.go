@@ -261,9 +261,7 @@ func (m *Manager) Run(ctx context.Context) {
 	defer wg.Wait()
 	wg.Go(func() { m.runFlusher(ctx) })
 	wg.Go(func() { m.runReadahead(ctx) })
-	if m.o.CleanerThreads > 0 {
-		wg.Go(func() { m.runCleaners(ctx) })
-	}
+	wg.Go(func() { m.runCleaners(ctx) })
 	for {
 		select {
 		case <-ctx.Done():

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"math"
 	"path/filepath"
 	"sync"
 	"time"
@@ -17,6 +16,8 @@ type cleaner struct {
 	busy    map[string]bool // by directory: a topic that is made again waits for the old one's round
 	retryMs map[*Log]int64  // when a log that could not be compacted is tried again
 	io      *ioLimit
+	cfg     CleanerConfig
+	changed chan struct{} // closed when cfg changes
 }
 
 // cleanerRetryMs is how long a log is left alone after a round that failed.
@@ -24,7 +25,8 @@ const cleanerRetryMs = 5 * 60 * 1000
 
 func (c *cleaner) init(o *ManagerOptions) {
 	c.busy, c.retryMs = map[string]bool{}, map[*Log]int64{}
-	c.io = newIOLimit(o.CleanerIOBytesPerSec)
+	c.cfg, c.changed = o.Cleaner, make(chan struct{})
+	c.io = newIOLimit(o.Cleaner.IOBytesPerSec)
 }
 
 // take picks the log that gains most from a round: one whose max.compaction.lag.ms has
@@ -62,8 +64,9 @@ func (m *Manager) CompactOnce(ctx context.Context) (worked bool) {
 		return false
 	}
 	l := c.l
+	cfg, _ := m.clean.config()
 	began := m.o.Clock.Now()
-	stats, err := l.compact(ctx, c, m.cleanerOptions())
+	stats, err := l.compact(ctx, c, cfg.forRound(m.clean.io))
 	m.clean.mu.Lock()
 	defer m.clean.mu.Unlock()
 	delete(m.clean.busy, l.dir)
@@ -88,31 +91,55 @@ func (c *cleaner) forgetLog(l *Log) {
 	c.mu.Unlock()
 }
 
-func (m *Manager) cleanerOptions() cleanerOptions {
-	return cleanerOptions{
-		dedupeBytes: min(m.o.CleanerDedupeBytes/int64(max(m.o.CleanerThreads, 1)), math.MaxInt32), load: m.o.CleanerLoadFactor, io: m.clean.io,
+// runCleaners runs as many goroutines as there are to be cleaner threads until ctx ends, more
+// or fewer of them when that changes.
+func (m *Manager) runCleaners(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ended := make(chan int)
+	running := map[int]bool{}
+	for {
+		cfg, changed := m.clean.config()
+		for i := range max(cfg.Threads, 0) {
+			if !running[i] {
+				running[i] = true
+				wg.Go(func() {
+					m.runCleaner(ctx, i)
+					select {
+					case ended <- i:
+					case <-ctx.Done():
+					}
+				})
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case i := <-ended:
+			delete(running, i)
+		}
 	}
 }
 
-// runCleaners runs the cleaner's goroutines until ctx ends.
-func (m *Manager) runCleaners(ctx context.Context) {
-	var wg sync.WaitGroup
-	for range m.o.CleanerThreads {
-		wg.Go(func() {
-			backoff := time.NewTicker(time.Duration(max(m.o.CleanerBackoffMs, 1)) * time.Millisecond)
-			defer backoff.Stop()
-			for {
-				for ctx.Err() == nil && m.CompactOnce(ctx) {
-				}
-				select {
-				case <-ctx.Done():
-					return
-				case <-backoff.C:
-				}
-			}
-		})
+// runCleaner is cleaner thread number i. It ends when there are to be fewer.
+func (m *Manager) runCleaner(ctx context.Context, i int) {
+	for {
+		cfg, changed := m.clean.config()
+		if i >= cfg.Threads || ctx.Err() != nil {
+			return
+		}
+		if m.CompactOnce(ctx) {
+			continue
+		}
+		backoff := time.NewTimer(time.Duration(cfg.BackoffMs) * time.Millisecond)
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-backoff.C:
+		}
+		backoff.Stop()
 	}
-	wg.Wait()
 }
 
 // setCleaned writes the cleaner's checkpoint of a log durably. Log.mu is held.
@@ -150,42 +177,4 @@ func (d *dataDir) forgetCleaned() error {
 		return nil
 	}
 	return d.writeCleanedAll(next)
-}
-
-// ioLimit holds the bytes that all cleaners together read and write below a rate.
-type ioLimit struct {
-	rate float64 // bytes per second
-	mu   sync.Mutex
-	free time.Time // when the bytes taken so far are paid for
-}
-
-func newIOLimit(bytesPerSec float64) *ioLimit { return &ioLimit{rate: bytesPerSec} }
-
-// ioSlack is how much may be run up before a wait is worth it.
-const ioSlack = 20 * time.Millisecond
-
-// wait takes n bytes, and waits until they fit into the rate or ctx ends.
-func (t *ioLimit) wait(ctx context.Context, n int64) error {
-	if t.rate <= 0 || t.rate >= 1<<62 {
-		return ctx.Err()
-	}
-	now := time.Now()
-	t.mu.Lock()
-	if t.free.Before(now) {
-		t.free = now
-	}
-	t.free = t.free.Add(time.Duration(float64(n) / t.rate * float64(time.Second)))
-	d := t.free.Sub(now)
-	t.mu.Unlock()
-	if d < ioSlack {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

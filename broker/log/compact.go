@@ -146,6 +146,7 @@ type cleanerOptions struct {
 	dedupeBytes int64
 	load        float64
 	io          *ioLimit
+	window      int // bytes that are read at once; 0: walkWindow
 }
 
 // CompactionStats tells what a round did.
@@ -325,6 +326,7 @@ func (r *round) mapSegment(ctx context.Context, s *segment, from int64, txns *cl
 // walk calls f for every whole, checked batch of a segment from pos on.
 func (r *round) walk(ctx context.Context, s *segment, pos int64, f func(b batch.Batch, last bool) error) error {
 	w := newWalker(s.file, pos, s.size)
+	w.setWindow(r.o.window)
 	defer w.close()
 	throttled := int64(0)
 	for {

@@ -148,7 +148,7 @@ func (s *segment) marksAround(offset int64) (prev, at batchMark, err error) {
 		pos = 0
 	}
 	w := newWalker(s.file, pos, s.size)
-	w.buf = w.buf[:findWindow] // an index interval is read, not more
+	w.setWindow(findWindow) // an index interval is read, not more
 	defer w.close()
 	for {
 		h, err := w.header()

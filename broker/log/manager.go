@@ -32,11 +32,7 @@ type ManagerOptions struct {
 
 	MaxOpenFiles int // segment files that are kept open; half of the process's limit
 
-	CleanerThreads       int     // log.cleaner.threads, 1; negative: no compaction
-	CleanerDedupeBytes   int64   // log.cleaner.dedupe.buffer.size, 128 MiB for all threads
-	CleanerLoadFactor    float64 // log.cleaner.io.buffer.load.factor, 0.9
-	CleanerIOBytesPerSec float64 // log.cleaner.io.max.bytes.per.second, unlimited
-	CleanerBackoffMs     int64   // log.cleaner.backoff.ms, 15000
+	Cleaner CleanerConfig // SetCleaner changes it
 }
 
 // Manager owns the log directories of a broker. It is safe for concurrent use.
@@ -118,8 +114,6 @@ func (o *ManagerOptions) setDefaults() {
 		{&o.RetentionCheckMs, 300000},
 		{&o.FlushOffsetCheckpointMs, 60000},
 		{&o.HighWatermarkCheckpointMs, 5000},
-		{&o.CleanerDedupeBytes, 128 << 20},
-		{&o.CleanerBackoffMs, 15000},
 	} {
 		if *d.v <= 0 {
 			*d.v = d.d
@@ -131,12 +125,7 @@ func (o *ManagerOptions) setDefaults() {
 	if o.MaxOpenFiles <= 0 {
 		o.MaxOpenFiles = openFilesLimit()
 	}
-	if o.CleanerThreads == 0 {
-		o.CleanerThreads = 1
-	}
-	if o.CleanerLoadFactor <= 0 || o.CleanerLoadFactor > 0.95 {
-		o.CleanerLoadFactor = 0.9
-	}
+	o.Cleaner.setDefaults()
 }
 
 // ClusterID is the cluster that the directories belong to.

@@ -33,6 +33,17 @@ func newWalker(f io.ReaderAt, pos, limit int64) *walker {
 	return &walker{f: f, pos: pos, limit: limit, pool: p, buf: p[:]}
 }
 
+// setWindow reads n bytes at a time; 0: walkWindow. It is called before the first read.
+func (w *walker) setWindow(n int) {
+	switch {
+	case n == 0:
+	case n <= walkWindow:
+		w.buf = w.buf[:n]
+	default:
+		w.buf = make([]byte, n)
+	}
+}
+
 func (w *walker) close() {
 	if w.pool != nil {
 		windowPool.Put(w.pool)
