@@ -38,6 +38,10 @@ func receiveCommand(ctx context.Context, args []string) error {
 	fs.Int64Var(&o.Limit, "limit", 0, "bytes")
 	maxBytes := fs.Int("max-bytes", 10<<20, "bytes of a response")
 	partBytes := fs.Int("partition-max-bytes", 1<<20, "bytes of a partition in it")
+	fs.IntVar(&o.Write.Piece, "piece", 0, "bytes that are checked before they are written; 0: all of a partition")
+	fs.Int64Var(&o.Write.Allocate, "allocate", 0, "bytes of file space to reserve at a time; 0: none")
+	fs.BoolVar(&o.Write.Uncached, "uncached", false, "write with RWF_DONTCACHE")
+	fs.IntVar(&o.Stream, "stream", 0, "bytes of the buffer to stream responses through; 0: whole responses")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}

@@ -69,6 +69,7 @@ var scenarios = []scenario{
 	{"idle-10k", func(ctx context.Context, b *bench) error { return b.idle(ctx) }},
 	{"throttle", func(ctx context.Context, b *bench) error { return b.throttle(ctx) }},
 	{"failover", func(ctx context.Context, b *bench) error { return b.failover(ctx) }},
+	{"raw-loops", func(ctx context.Context, b *bench) error { return b.rawLoops(ctx) }},
 	{"wan-80ms", func(ctx context.Context, b *bench) error { return b.wan(ctx) }},
 }
 

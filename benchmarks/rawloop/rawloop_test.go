@@ -40,14 +40,51 @@ func TestReceive(t *testing.T) {
 	}
 }
 
+// TestVariants: however the bytes are received and written, they are the source's.
+func TestVariants(t *testing.T) {
+	src := scripted.NewCluster(t, 1)
+	topic := src.CreateTopic("t", 5)
+	const batches = 500
+	for i := range batches {
+		src.Produce(topic, int32(i%5), 3, 700)
+	}
+	src.Produce(topic, 4, 1, 300<<10) // above the buffer of the streams
+	for name, o := range map[string]rawloop.Options{
+		"pieces":           {Write: rawloop.Write{Piece: 5000}},
+		"allocated":        {Write: rawloop.Write{Allocate: 1 << 20}},
+		"stream":           {Stream: 64 << 10},
+		"stream, limited":  {Stream: 64 << 10, MaxBytes: 20 << 10, PartitionMaxBytes: 20 << 10},
+		"stream, one byte": {Stream: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o.Addr, o.Topic, o.Dir = src.Bootstrap(), "t", t.TempDir()
+			res, err := rawloop.Receive(testkit.Context(t), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res.Batches != batches+1 {
+				t.Errorf("%+v", res)
+			}
+			for p := range int32(5) {
+				got, err := os.ReadFile(filepath.Join(o.Dir, fmt.Sprintf("t-%d.log", p)))
+				if err != nil || !bytes.Equal(got, src.Bytes(topic, p)) {
+					t.Errorf("partition %d differs (%v)", p, err)
+				}
+			}
+		})
+	}
+}
+
 // TestReceiveRefusesDamage: the baseline does check what it writes.
 func TestReceiveRefusesDamage(t *testing.T) {
 	src := scripted.NewCluster(t, 1)
 	topic := src.CreateTopic("t", 1)
 	bad := src.Produce(topic, 0, 3, 700)
 	bad[len(bad)-1] ^= 1
-	if _, err := rawloop.Receive(testkit.Context(t), rawloop.Options{Addr: src.Bootstrap(), Topic: "t"}); err == nil {
-		t.Error("a damaged batch was taken")
+	for _, stream := range []int{0, 64 << 10} {
+		if _, err := rawloop.Receive(testkit.Context(t), rawloop.Options{Addr: src.Bootstrap(), Topic: "t", Stream: stream}); err == nil {
+			t.Errorf("a damaged batch was taken, buffer %d", stream)
+		}
 	}
 }
 

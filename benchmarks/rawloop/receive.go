@@ -29,6 +29,11 @@ type Options struct {
 	MaxBytes, PartitionMaxBytes int32
 	// Limit ends the run after so many bytes of batches; 0: at the end of the topic.
 	Limit int64
+	// Write says how bytes are written.
+	Write Write
+	// Stream, if set, is the size of the buffer through which responses are streamed; 0: whole responses are
+	// received first.
+	Stream int
 }
 
 // Result is what was done.
@@ -48,11 +53,12 @@ const (
 )
 
 type partition struct {
-	id      int32
-	next    int64
-	pos     int64
-	file    *os.File
-	records []byte // of the present response
+	id       int32
+	next     int64
+	pos      int64
+	reserved int64 // up to here there is file space
+	file     *os.File
+	records  []byte // of the present response
 }
 
 type receiver struct {
@@ -92,7 +98,11 @@ func Receive(ctx context.Context, o Options) (Result, error) {
 		return Result{}, err
 	}
 	start := time.Now()
-	err = r.run(ctx)
+	if o.Stream > 0 {
+		err = r.runStreaming(ctx)
+	} else {
+		err = r.run(ctx)
+	}
 	r.res.Took = time.Since(start)
 	for _, p := range r.parts {
 		if p.file != nil {
@@ -274,27 +284,4 @@ func (r *receiver) walk(w *frame.FetchWalker, body []byte, served []*partition) 
 		r.rotate = int(served[len(served)-1].id) + 1
 	}
 	return served, w.Err()
-}
-
-// store checks the batches of one partition and writes them at once.
-func (r *receiver) store(p *partition) error {
-	for rest := p.records; len(rest) > 0; {
-		b, after, err := batch.Next(rest)
-		if err == nil {
-			err = b.CheckCRC()
-		}
-		if err != nil {
-			return fmt.Errorf("partition %d: %w", p.id, err)
-		}
-		rest = after
-	}
-	if p.file != nil {
-		if _, err := p.file.WriteAt(p.records, p.pos); err != nil {
-			return err
-		}
-		p.pos += int64(len(p.records))
-		r.res.Writes++
-	}
-	p.records = nil
-	return nil
 }
