@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -168,6 +169,7 @@ func (b *Broker) openLogs(ctx context.Context) error {
 	r.Apply(meta.Diff(meta.Empty(), img))
 	r.Strays(img)
 	b.replicas.Store(r)
+	b.logs.SetCleaner(b.cleanerConfig())
 	return nil
 }
 

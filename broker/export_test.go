@@ -1,9 +1,25 @@
 package broker
 
-import "stet/fetcher"
+import (
+	"stet/broker/log"
+	"stet/fetcher"
+)
 
 // FetchCounters are what the mirror's fetchers have counted.
 func (b *Broker) FetchCounters() *fetcher.Counters { return b.mirrors.counters }
 
 // LeasedBytes is what the mirror's fetch memory holds now.
 func (b *Broker) LeasedBytes() int64 { return b.mirrors.pool.Leased() }
+
+// Cleaner is how the broker compacts now.
+func (b *Broker) Cleaner() log.CleanerConfig { return b.logs.Cleaner() }
+
+// Compacted is the first offset of a partition that no compaction has looked at.
+func (b *Broker) Compacted(topic string, partition int32) int64 {
+	return b.logs.Get(topic, partition).CleanerCheckpoint()
+}
+
+// LogConfig is the configuration in force of a partition's log.
+func (b *Broker) LogConfig(topic string, partition int32) log.Config {
+	return b.logs.Get(topic, partition).Config()
+}

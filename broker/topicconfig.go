@@ -56,8 +56,8 @@ func (b *Broker) cleanerConfig() log.CleanerConfig {
 	}
 	c := log.CleanerConfig{
 		Threads: int(number(value, "log.cleaner.threads")), DedupeBytes: int64(number(value, "log.cleaner.dedupe.buffer.size")),
-		LoadFactor: number(value, "log.cleaner.io.buffer.load.factor"), IOBufferBytes: int64(number(value, "log.cleaner.io.buffer.size")),
-		IOBytesPerSec: number(value, "log.cleaner.io.max.bytes.per.second"), BackoffMs: int64(number(value, "log.cleaner.backoff.ms")),
+		LoadFactor: number(value, "log.cleaner.io.buffer.load.factor"), IOBufferBytes: max(int64(number(value, "log.cleaner.io.buffer.size")), 1),
+		IOBytesPerSec: number(value, "log.cleaner.io.max.bytes.per.second"), BackoffMs: max(int64(number(value, "log.cleaner.backoff.ms")), 1),
 	}
 	if c.Threads == 0 || value("log.cleaner.enable") != "true" {
 		c.Threads = -1

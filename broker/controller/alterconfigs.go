@@ -172,6 +172,9 @@ func (a *alterable) apply(set map[string]string, c *kmsg.IncrementalAlterConfigs
 	if err := a.checkDynamic(c.Name); err != nil {
 		return err
 	}
+	if err := a.checkThreads(c.Name, *c.Value); err != nil {
+		return err
+	}
 	switch c.Op {
 	case kmsg.IncrementalAlterConfigOpSet:
 		set[c.Name] = *c.Value
@@ -193,6 +196,27 @@ func (a *alterable) apply(set map[string]string, c *kmsg.IncrementalAlterConfigs
 func (a *alterable) checkDynamic(key string) error {
 	if d := a.table.Lookup(key); a.table == configs.Broker && d != nil && !d.Dynamic {
 		return mirrormsg.Errorf(kerr.InvalidRequest, "Cannot update these configs dynamically: %s. It is read from the properties file at the start.", key)
+	}
+	return nil
+}
+
+// checkThreads refuses what Apache Kafka refuses: numbers of threads change at most by the
+// factor two at a time.
+func (a *alterable) checkThreads(key, value string) error {
+	what := map[string]string{"log.cleaner.threads": "Log cleaner threads", "num.recovery.threads.per.data.dir": "Recovery threads"}[key]
+	if a.table != configs.Broker || what == "" {
+		return nil
+	}
+	now, err := strconv.Atoi(strings.TrimSpace(a.fallback(key)))
+	next, err2 := strconv.Atoi(strings.TrimSpace(value))
+	switch {
+	case err != nil || err2 != nil: // nothing to compare with
+	case next < 1:
+		return mirrormsg.Errorf(kerr.InvalidRequest, "%s should be at least 1", what)
+	case next < now/2:
+		return mirrormsg.Errorf(kerr.InvalidRequest, "%s cannot be reduced to less than half the current value %d", what, now)
+	case next > now*2:
+		return mirrormsg.Errorf(kerr.InvalidRequest, "%s cannot be increased to more than double the current value %d", what, now)
 	}
 	return nil
 }

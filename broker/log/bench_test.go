@@ -127,7 +127,7 @@ func BenchmarkCompaction(b *testing.B) {
 		t1 := time.Now()
 		c, err := l.cleanable(l.nowMs())
 		if err == nil {
-			_, err = l.compact(context.Background(), c, m.cleanerOptions())
+			_, err = l.compact(context.Background(), c, m.o.Cleaner.forRound(m.clean.io))
 		}
 		if err != nil {
 			b.Fatal(err)
