@@ -40,7 +40,7 @@ func Measure(ctx context.Context, o Options) (*growth.Run, error) {
 		return nil, fmt.Errorf("topic %s cannot be used: %+v", o.Topic, topics)
 	}
 	g.topic = topics[0]
-	if g.logs, err = log.OpenManager(log.ManagerOptions{FS: fileSystem{vfs.OS, &g.w}, Dirs: []string{o.Dir}, NodeID: 1, CleanerThreads: -1}, func(string) log.Config { return log.DefaultConfig() }); err != nil {
+	if g.logs, err = log.OpenManager(log.ManagerOptions{FS: fileSystem{vfs.OS, &g.w}, Dirs: []string{o.Dir}, NodeID: 1, Cleaner: log.CleanerConfig{Threads: -1}}, func(string) log.Config { return log.DefaultConfig() }); err != nil {
 		return nil, err
 	}
 	defer g.logs.Close()
