@@ -172,11 +172,11 @@ func (a *alterable) apply(set map[string]string, c *kmsg.IncrementalAlterConfigs
 	if err := a.checkDynamic(c.Name); err != nil {
 		return err
 	}
-	if err := a.checkThreads(c.Name, *c.Value); err != nil {
-		return err
-	}
 	switch c.Op {
 	case kmsg.IncrementalAlterConfigOpSet:
+		if err := a.checkThreads(c.Name, *c.Value); err != nil {
+			return err
+		}
 		set[c.Name] = *c.Value
 	case kmsg.IncrementalAlterConfigOpAppend, kmsg.IncrementalAlterConfigOpSubtract:
 		if !a.table.IsList(c.Name) {
@@ -207,10 +207,9 @@ func (a *alterable) checkThreads(key, value string) error {
 	if a.table != configs.Broker || what == "" {
 		return nil
 	}
-	now, err := strconv.Atoi(strings.TrimSpace(a.fallback(key)))
-	next, err2 := strconv.Atoi(strings.TrimSpace(value))
+	now, _ := strconv.Atoi(strings.TrimSpace(a.fallback(key))) // both were checked
+	next, _ := strconv.Atoi(strings.TrimSpace(value))
 	switch {
-	case err != nil || err2 != nil: // nothing to compare with
 	case next < 1:
 		return mirrormsg.Errorf(kerr.InvalidRequest, "%s should be at least 1", what)
 	case next < now/2:
