@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"stet/benchmarks/rawloop"
+	"stet/zerocopy"
 )
 
 // usage is what a child measured of itself.
@@ -98,7 +99,9 @@ func sendCommand(files []string) error {
 		return err
 	}
 	start := time.Now()
-	n, err := rawloop.Send(c.(*net.TCPConn), files)
+	tcp := c.(*net.TCPConn)
+	zerocopy.Unpaced(tcp) // as the broker does, or the comparison is one of congestion controls
+	n, err := rawloop.Send(tcp, files)
 	if err != nil {
 		return err
 	}

@@ -119,6 +119,7 @@ func (s *Server) accept(name string, ln net.Listener) {
 func (s *Server) start(name string, nc net.Conn) {
 	c := &Conn{srv: s, nc: nc, Listener: name, Host: hostOf(nc.RemoteAddr()), Local: nc.LocalAddr()}
 	if tcp, ok := nc.(*net.TCPConn); ok { // a wish; a system that refuses serves as well with its own
+		zerocopy.Unpaced(tcp)
 		if s.cfg.SendBuffer > 0 {
 			_ = tcp.SetWriteBuffer(s.cfg.SendBuffer)
 		}
