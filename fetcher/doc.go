@@ -3,8 +3,9 @@
 // reached (interface Leader) nor where the bytes go (interface Sink), and it never
 // changes a state: what needs a decision becomes an Event.
 //
-// Goroutines: one loop per (mirror, source broker, fetcher number), started with
-// its first partition, ended when it has had none for a while. Each loop has
+// Goroutines: one loop per (mirror, source broker, fetcher number), several of
+// them, the lanes, on a long way (place.go), and one per partition whose log hangs (aside.go). A loop is started with
+// its first partition and ended when it has had none for a while. Each loop has
 // its own connection and exactly one outstanding request.
 //
 // Locks: Manager.mu guards the table of loops, loop.mu the partitions of a loop,
