@@ -26,7 +26,6 @@ import (
 	"stet/broker/replica"
 	"stet/broker/server"
 	"stet/internal/clock"
-	"stet/internal/vfs"
 	"stet/metrics"
 )
 
@@ -156,7 +155,7 @@ func (b *Broker) openLogs(ctx context.Context) error {
 	}
 	img := b.quorum.Image()
 	b.logs, err = log.OpenManager(log.ManagerOptions{
-		FS: vfs.OS, Dirs: b.cfg.LogDirs(), NodeID: b.node, ClusterID: id, Clock: clock.System, Logger: b.logger,
+		FS: b.cfg.logFS, Dirs: b.cfg.LogDirs(), NodeID: b.node, ClusterID: id, Clock: clock.System, Logger: b.logger,
 		ProducerIDExpirationMs: b.cfg.int("producer.id.expiration.ms"), RetentionCheckMs: b.cfg.int("log.retention.check.interval.ms"),
 		FlushOffsetCheckpointMs: b.cfg.int("log.flush.offset.checkpoint.interval.ms"), HighWatermarkCheckpointMs: b.cfg.int("replica.high.watermark.checkpoint.interval.ms"),
 		RecoveryThreads: b.live("num.recovery.threads.per.data.dir")(),

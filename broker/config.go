@@ -11,6 +11,7 @@ import (
 	"github.com/magiconair/properties"
 
 	"stet/broker/meta/configs"
+	"stet/internal/vfs"
 )
 
 // Config is a checked server.properties.
@@ -19,6 +20,8 @@ type Config struct {
 	Static map[string]string
 	// Warnings are keys of Kafka that have no meaning here, a line each.
 	Warnings []string
+	// logFS is where the logs are; nil: the operating system's files. Tests let it fail.
+	logFS vfs.FS
 }
 
 // LoadConfig reads a properties file (empty: none) and KEY=VALUE settings, which

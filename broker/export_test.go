@@ -3,7 +3,11 @@ package broker
 import (
 	"stet/broker/log"
 	"stet/fetcher"
+	"stet/internal/vfs"
 )
+
+// UseLogFS puts the logs on another file system.
+func (c *Config) UseLogFS(fs vfs.FS) { c.logFS = fs }
 
 // FetchCounters are what the mirror's fetchers have counted.
 func (b *Broker) FetchCounters() *fetcher.Counters { return b.mirrors.counters }
