@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -73,6 +75,9 @@ func (b *bench) idle(ctx context.Context) error {
 	}
 	b.add(out)
 	b.add(row{scenario: "idle-10k", what: "largest memory", unit: "MiB", value: float64(peak) / (1 << 20), goal: "G7: below 1 GiB", ok: peak < 1<<30, note: note})
+	if err := b.scrape(ctx, dst); err != nil {
+		return err
+	}
 	dst.stop()
 	start = time.Now()
 	again, err := b.startStet(b.bin, dir, nil)
@@ -131,6 +136,34 @@ func (b *bench) throttle(ctx context.Context) error {
 			goal: "G6: within 2 %", ok: ratio >= 0.98 && ratio <= 1.02, note: fmt.Sprintf("over 10 s; worst second %.2f x, settled after %.0f ms", t.Worst1s, t.SettleMs),
 		})
 	}
+	return nil
+}
+
+// scrape is what Prometheus costs a broker with many partitions.
+func (b *bench) scrape(ctx context.Context, s *stet) error {
+	var took []float64
+	var size int64
+	for range 9 {
+		start := time.Now()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.http+"/metrics", http.NoBody)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		size, err = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		if err != nil {
+			return err
+		}
+		took = append(took, time.Since(start).Seconds()*1e3)
+	}
+	ms, mb := median(took), float64(size)/1e6
+	note := fmt.Sprintf("%d partitions, of which 2000 have series of their own (mirror.metrics.max.partitions); median of %d", b.partitions, len(took))
+	b.add(row{scenario: "idle-10k", what: "a scrape of /metrics", unit: "ms", value: ms, goal: "below 100 ms", ok: ms < 100, note: note})
+	b.add(row{scenario: "idle-10k", what: "its size", unit: "MB", value: mb, goal: "below 5 MB", ok: mb < 5, note: note})
 	return nil
 }
 

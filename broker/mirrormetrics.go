@@ -8,15 +8,20 @@ import (
 	"stet/metrics"
 )
 
-// collect reports the mirrors at a scrape (SPEC section 13).
+// collect reports the mirrors at a scrape (SPEC section 13). Only the first mirror.metrics.max.partitions partitions have
+// series of their own, so that a scrape stays small whatever the number of partitions.
 func (m *mirrors) collect(emit metrics.Emit) {
-	all := m.Partitions()
+	m.totals.mu.Lock()
+	defer m.totals.mu.Unlock()
+	now := time.Now()
+	all, known := m.Partitions(), map[string]bool{}
 	limit := int(m.b.cfg.int("mirror.metrics.max.partitions"))
 	states := map[[2]string]int{}
 	rest := map[string]*mirror.PartitionStatus{}
 	for i := range all {
 		p := &all[i]
 		states[[2]string{p.Mirror, p.State.String()}]++
+		m.totals.update(p, i >= limit, now)
 		if i < limit {
 			emitPartition(emit, p, p.Topic, strconv.Itoa(int(p.Partition)))
 			continue
@@ -28,31 +33,32 @@ func (m *mirrors) collect(emit metrics.Emit) {
 		}
 		add(sum, p)
 	}
-	for _, sum := range rest {
-		emitPartition(emit, sum, "other", "other")
-	}
 	for k, n := range states {
 		emit(metrics.MirrorPartitions, float64(n), k[0], k[1])
 	}
 	for _, s := range m.Mirrors() {
+		known[s.Mirror] = true
 		emit(metrics.MirrorTopics, float64(s.Topics), s.Mirror)
 		emit(metrics.MirrorFetchers, float64(s.Connected), s.Mirror, "true")
 		emit(metrics.MirrorFetchers, float64(s.Fetchers-s.Connected), s.Mirror, "false")
 	}
+	m.totals.forget(known, now)
+	for name, c := range m.totals.other { // also when there are none at the moment: the sums stay
+		sum := rest[name]
+		if sum == nil {
+			sum = &mirror.PartitionStatus{Mirror: name}
+		}
+		c.into(sum)
+		emitPartition(emit, sum, "other", "other")
+	}
 }
 
-// add sums counts and keeps the largest of seconds and ages.
+// add sums the lag and keeps the largest of seconds and ages.
 func add(sum, p *mirror.PartitionStatus) {
 	if p.Lag >= 0 {
 		sum.Lag = max(sum.Lag, 0) + p.Lag
 	}
 	sum.LagTime, sum.LagAge = max(sum.LagTime, p.LagTime), max(sum.LagAge, p.LagAge)
-	sum.InBytes += p.InBytes
-	sum.InBatches += p.InBatches
-	sum.Retries += p.Retries
-	sum.GapRecords += p.GapRecords
-	sum.CutRecords += p.CutRecords
-	sum.EpochBumps += p.EpochBumps
 	sum.Throttled = sum.Throttled || p.Throttled
 }
 

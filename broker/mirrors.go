@@ -25,12 +25,13 @@ type mirrors struct {
 	pool     *zerocopy.Pool
 	counters *fetcher.Counters
 	throttle *quota.Limiter
+	totals   *mirrorTotals
 }
 
 func (b *Broker) startMirrors() {
 	m := &mirrors{
 		b: b, counters: &fetcher.Counters{}, pool: zerocopy.NewPool(b.cfg.int("mirror.fetch.memory.bytes")),
-		throttle: quota.NewLimiter(time.Now(), b.throttledRate()),
+		throttle: quota.NewLimiter(time.Now(), b.throttledRate()), totals: newMirrorTotals(),
 	}
 	fetches, stops := b.metrics.Durations(metrics.MirrorFetchDuration), b.metrics.Durations(metrics.MirrorStopDuration)
 	requests, throttle := b.metrics.Totals(metrics.MirrorFetchRequests), b.metrics.Totals(metrics.MirrorThrottle)
