@@ -39,6 +39,9 @@ type check struct {
 	epochRow  int              // that was found to be wrong last, from 1
 	snapshots []int64
 
+	holes   []hole
+	thinned bool // a batch has fewer records than offsets, as a cleaner leaves it
+
 	replay  *log.Replay // nil: what was before the first batch is not known, or the log is damaged
 	next    int64       // offset that must come
 	started bool
@@ -223,15 +226,33 @@ func (c *check) segment(i int, have map[string]bool) {
 	x.finish(r.pos, bound)
 }
 
+// hole is a range of offsets that no batch holds.
+type hole struct {
+	name     string
+	pos      int64 // of the batch after it
+	from, to int64
+}
+
 func (c *check) gap(name string, pos, from, to int64) {
-	switch {
-	case to <= c.cleaned || from < c.cleaned:
-	case c.loose:
-		c.p.note("%s: offsets %d to %d are not there, as in a compacted log (no %s beside the directory tells)", name, from, to-1, cleanerName)
-	case c.damaged:
-	default:
-		c.p.badBatch(name, pos, to, "offsets %d to %d are missing before it", from, to-1)
-		c.replay = nil
+	if from >= c.cleaned && !c.damaged {
+		c.holes = append(c.holes, hole{name, pos, from, to})
+	}
+}
+
+// judgeHoles: below the cleaner's offset they are normal, but a replica or a mirror of a compacted topic has
+// them above, too, and nothing in the directory says so. So one hole in a log that looks as if no
+// cleaner had ever gone over it is a finding; several are told on stderr as Kafka's tool tells them.
+func (c *check) judgeHoles() {
+	if len(c.holes) == 0 {
+		return
+	}
+	if len(c.holes) == 1 && !c.thinned && !c.loose && c.cleaned == 0 {
+		h := c.holes[0]
+		c.p.badBatch(h.name, h.pos, h.to, "offsets %d to %d are missing before it, which is normal only if the topic (or the source of its mirror) is compacted", h.from, h.to-1)
+		return
+	}
+	for _, h := range c.holes {
+		c.p.note("%s: offsets %d to %d are not there, as in a compacted log", h.name, h.from, h.to-1)
 	}
 }
 
@@ -252,6 +273,7 @@ func (c *check) batch(name string, pos, bound int64, b batch.Batch, x *indexes, 
 		c.p.badBatch(name, pos, base, "it ends with offset %d, which is the next segment's (%d)", last, bound)
 		c.damaged, c.replay = true, nil
 	}
+	c.thinned = c.thinned || b.NumRecords() <= b.LastOffsetDelta()
 	c.snapshotsUpTo(base)
 	c.epochOf(name, pos, b)
 	if c.replay != nil {
@@ -326,6 +348,7 @@ func (c *check) epochOf(name string, pos int64, b batch.Batch) {
 
 // finish compares what is about the end of the log.
 func (c *check) finish() {
+	c.judgeHoles()
 	if !c.damaged {
 		c.snapshotsUpTo(c.next)
 	}

@@ -24,8 +24,11 @@ const wanted = "dump-log reads .log, .index, .timeindex, .txnindex, .snapshot an
 // silent are files that belong to a directory and have nothing to print.
 var silent = map[string]bool{
 	"partition.metadata": true, "stet.incarnation": true, "stet.compacted": true,
-	"meta.properties": true, ".lock": true, ".kafka_cleanshutdown": true, "bootstrap.checkpoint": true,
+	"meta.properties": true, ".lock": true, "raft.db": true, "quorum-state": true, ".kafka_cleanshutdown": true, "bootstrap.checkpoint": true,
 }
+
+// passing are the names of files that the broker removes, or replaces others with.
+var passing = []string{".deleted", ".cleaned", ".swap", ".tmp"}
 
 func known(name string) bool {
 	switch filepath.Ext(name) {
@@ -50,7 +53,7 @@ func (t *targets) add(arg string) error {
 		case slices.Contains([]string{".log", ".index", ".timeindex", ".txnindex", ".snapshot"}, ext):
 			_, err := baseOf(arg)
 			return fmt.Errorf("%s: %w", arg, err)
-		case ext == ".deleted" || ext == ".cleaned" || ext == ".swap":
+		case slices.Contains(passing, ext):
 			return fmt.Errorf("%s: a file that the broker is replacing or removing; copy it to a name without %s to read it", arg, ext)
 		default:
 			return fmt.Errorf("%s: the name says nothing about what it holds: %s", arg, wanted)
@@ -90,7 +93,8 @@ func (t *targets) addDir(root string) error {
 				*list = append(*list, dir)
 				t.listed[key] = true
 			}
-		case !silent[name]:
+		case silent[name], slices.Contains(passing, filepath.Ext(name)):
+		default:
 			t.unknown = append(t.unknown, path)
 		}
 		return nil
