@@ -1,14 +1,12 @@
 package metrics
 
 import (
-	"net/http"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/atomic"
 )
 
@@ -17,23 +15,16 @@ type Emit func(d *Desc, value float64, labels ...string)
 
 // Registry collects the values of a process. The zero value is not usable.
 type Registry struct {
-	prom  *prometheus.Registry
-	descs map[*Desc]*prometheus.Desc
+	prom *prometheus.Registry // histograms, runtime and process
 
 	mu      sync.Mutex
 	sources []func(Emit)
-	scrape  atomic.Duration
 }
 
 // New returns an empty registry.
 func New() *Registry {
-	r := &Registry{prom: prometheus.NewRegistry(), descs: map[*Desc]*prometheus.Desc{}}
-	for _, d := range Declared {
-		if d.Kind != Histogram {
-			r.descs[d] = prometheus.NewDesc(d.Name, d.Help, d.Labels, nil)
-		}
-	}
-	r.prom.MustRegister((*source)(r), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r := &Registry{prom: prometheus.NewRegistry()}
+	r.prom.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }
 
@@ -108,36 +99,3 @@ func (t *Timings) Observe(d time.Duration, labels ...string) {
 
 // Forget drops the series of labels, for example of a deleted mirror.
 func (t *Timings) Forget(labels ...string) { t.v.DeleteLabelValues(labels...) }
-
-// Handler serves /metrics.
-func (r *Registry) Handler() http.Handler {
-	return promhttp.HandlerFor(r.prom, promhttp.HandlerOpts{})
-}
-
-// LastScrape is how long the sources took at the last scrape.
-func (r *Registry) LastScrape() time.Duration { return r.scrape.Load() }
-
-// source is the Registry as Prometheus' collector. It describes nothing, so that
-// series may come and go.
-type source Registry
-
-func (*source) Describe(chan<- *prometheus.Desc) {}
-
-func (s *source) Collect(out chan<- prometheus.Metric) {
-	r := (*Registry)(s)
-	start := time.Now()
-	r.mu.Lock()
-	sources := r.sources
-	r.mu.Unlock()
-	emit := func(d *Desc, value float64, labels ...string) {
-		typ := prometheus.GaugeValue
-		if d.Kind == Counter {
-			typ = prometheus.CounterValue
-		}
-		out <- prometheus.MustNewConstMetric(r.descs[d], typ, value, labels...)
-	}
-	for _, f := range sources {
-		f(emit)
-	}
-	r.scrape.Store(time.Since(start))
-}
