@@ -27,7 +27,7 @@ func TestKafkaDirectoriesBothWays(t *testing.T) {
 	for _, version := range []string{testkit.Kafka43, testkit.Kafka39} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			s := &directories{t: t, ctx: contextFor(t, 2*time.Minute)}
+			s := &directories{t: t, ctx: contextFor(t, 6*time.Minute)}
 			s.k = testkit.StartKafka(t, version, 1, "log.segment.bytes=1048576", "log.cleaner.backoff.ms=100", "log.cleaner.min.cleanable.ratio=0.01", "offsets.topic.num.partitions=1", "transaction.state.log.num.partitions=1")
 			s.fillKafka()
 			if version == testkit.Kafka43 {

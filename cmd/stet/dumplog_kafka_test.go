@@ -25,9 +25,9 @@ var dumpModes = []struct {
 	ours  bool // also of what Stet wrote
 }{
 	{"shallow", nil, []string{".log", ".index", ".timeindex", ".txnindex", ".snapshot"}, true},
-	{"deep", []string{"--deep-iteration"}, []string{"d-"}, false},
+	{"deep", []string{"--deep-iteration"}, []string{"d-compact", "d-txns"}, false},
 	{"data", []string{"--print-data-log"}, []string{".log"}, true},
-	{"data only", []string{"--print-data-log", "--skip-record-metadata"}, []string{".log"}, false},
+	{"data only", []string{"--print-data-log", "--skip-record-metadata"}, []string{"d-txns", "own-"}, false},
 	{"sanity", []string{"--index-sanity-check"}, []string{".log", ".index", ".timeindex"}, true},
 	{"verify", []string{"--verify-index-only"}, []string{".log", ".index", ".timeindex"}, false},
 	{"offsets", []string{"--offsets-decoder"}, []string{"__consumer_offsets"}, false},

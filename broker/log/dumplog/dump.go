@@ -38,6 +38,7 @@ type printer struct {
 	name     string   // the file that is being printed
 	notes    []string // "Mismatches" and the like, printed at the end as Kafka does
 	findings []Finding
+	found    int // also those beyond maxFindings
 	seen     map[Finding]bool
 	missing  []error // arguments that cannot be read
 }
@@ -80,7 +81,7 @@ func Run(out, errw io.Writer, args []string, o Options) error {
 
 func (p *printer) finish(files int) error {
 	if p.o.JSON {
-		p.line(endLine{"end", files, len(p.findings), errorTexts(p.missing)})
+		p.line(endLine{"end", files, p.found, errorTexts(p.missing)})
 	}
 	if err := p.out.Flush(); err != nil {
 		return err
@@ -94,7 +95,7 @@ func (p *printer) finish(files int) error {
 		}
 	}
 	var problems []error
-	if n := len(p.findings); n == 1 {
+	if n := p.found; n == 1 {
 		problems = append(problems, fmt.Errorf("%w: %s", ErrBad, p.findings[0]))
 	} else if n > 1 {
 		problems = append(problems, fmt.Errorf("%w: %d findings, the first: %s", ErrBad, n, p.findings[0]))

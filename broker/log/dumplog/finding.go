@@ -30,9 +30,15 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s is bad at %s: %s", f.File, strings.Join(where, ", "), f.Problem)
 }
 
+// maxFindings bounds what is kept and printed; the rest is counted.
+const maxFindings = 10000
+
 // find keeps a finding once: a file may be read for printing and again for the comparison.
 func (p *printer) find(f Finding) {
 	if p.seen[f] {
+		return
+	}
+	if p.found++; len(p.findings) >= maxFindings {
 		return
 	}
 	p.seen[f] = true
