@@ -122,22 +122,34 @@ func (c *check) surroundings() {
 		}
 	}
 	c.start = c.bases[0]
-	starts, _ := readCheckpoint(filepath.Join(parent, logStartName)) // without it the first segment is the start
-	for _, r := range starts {
-		if fmt.Sprintf("%s-%d", r.Topic, r.Partition) == tp {
-			c.start = max(c.start, r.Offset)
-		}
+	if o, ok := c.p.offsetsOf(filepath.Join(parent, logStartName)).rows[tp]; ok {
+		c.start = max(c.start, o) // without it the first segment is the start
 	}
-	rows, err := readCheckpoint(filepath.Join(parent, cleanerName))
-	for _, r := range rows {
-		if fmt.Sprintf("%s-%d", r.Topic, r.Partition) == tp {
-			c.cleaned = max(c.cleaned, r.Offset)
-		}
-	}
-	if err != nil {
+	cleaner := c.p.offsetsOf(filepath.Join(parent, cleanerName))
+	c.cleaned = max(c.cleaned, cleaner.rows[tp])
+	if cleaner.err != nil {
 		_, merr := os.Stat(filepath.Join(parent, metaName))
 		c.loose = c.cleaned == 0 && merr != nil
 	}
+}
+
+// offsetFile is a checkpoint of a log directory, which is read once for all its partitions.
+type offsetFile struct {
+	rows map[string]int64
+	err  error
+}
+
+func (p *printer) offsetsOf(name string) offsetFile {
+	if f, ok := p.offsets[name]; ok {
+		return f
+	}
+	rows, err := readCheckpoint(name)
+	f := offsetFile{make(map[string]int64, len(rows)), err}
+	for _, r := range rows {
+		f.rows[fmt.Sprintf("%s-%d", r.Topic, r.Partition)] = r.Offset
+	}
+	p.offsets[name] = f
+	return f
 }
 
 func readCheckpoint(name string) ([]log.PartitionOffset, error) {

@@ -40,6 +40,7 @@ type printer struct {
 	findings []Finding
 	found    int // also those beyond maxFindings
 	seen     map[Finding]bool
+	offsets  map[string]offsetFile
 	missing  []error // arguments that cannot be read
 }
 
@@ -51,7 +52,7 @@ func Run(out, errw io.Writer, args []string, o Options) error {
 	if o.PrintDataLog || o.Decoder != nil {
 		o.PrintDataLog, o.DeepIteration = true, true
 	}
-	p := &printer{out: bufio.NewWriterSize(out, 64<<10), err: errw, o: o, seen: map[Finding]bool{}}
+	p := &printer{out: bufio.NewWriterSize(out, 64<<10), err: errw, o: o, seen: map[Finding]bool{}, offsets: map[string]offsetFile{}}
 	p.enc = json.NewEncoder(p.out)
 	p.enc.SetEscapeHTML(false)
 	if o.JSON {
