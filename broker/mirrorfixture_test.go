@@ -327,3 +327,14 @@ func data(offset int64, epoch int32, pid int64, pepoch int16, seq int32, txn boo
 func marker(offset int64, epoch int32, pid int64, commit bool) []byte {
 	return batch.BuildEndTxn(nil, batch.Header{BaseOffset: offset, PartitionLeaderEpoch: epoch, Timestamp: time.Now().UnixMilli(), ProducerID: pid}, commit, 0)
 }
+
+// lastStable is partition 0's last stable offset.
+func (w *world) lastStable(topic string) int64 {
+	w.t.Helper()
+	ends, err := kadm.NewClient(w.cl).ListCommittedOffsets(w.ctx, topic)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	o, _ := ends.Lookup(topic, 0)
+	return o.Offset
+}

@@ -51,7 +51,7 @@ func (m mirrorPartition) OpenTransactions() []mirror.OpenTransaction {
 	open := m.p.Log().OpenTransactions()
 	out := make([]mirror.OpenTransaction, len(open))
 	for i, t := range open {
-		out[i] = mirror.OpenTransaction{ProducerID: t.ProducerID, ProducerEpoch: t.ProducerEpoch, CoordinatorEpoch: t.CoordinatorEpoch}
+		out[i] = mirror.OpenTransaction{ProducerID: t.ProducerID, ProducerEpoch: t.ProducerEpoch, CoordinatorEpoch: t.CoordinatorEpoch, FirstOffset: t.FirstOffset}
 	}
 	return out
 }

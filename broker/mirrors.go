@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"stet/broker/group"
@@ -39,7 +40,7 @@ func (b *Broker) startMirrors() {
 	m.Manager = mirror.New(mirror.Options{
 		Node: b.node, Logger: b.logger, Clock: clock.System, Image: b.quorum.Image,
 		Partitions: mirrorPartitions{b}, Controller: mirrorController{b}, Coordinator: b.coords, Groups: mirrorGroups{b.coords.groups},
-		Settings: b.mirrorSettings, SupportsULE: b.supportsULE, Pool: m.pool, Counters: m.counters,
+		Settings: b.mirrorSettings, SupportsULE: b.supportsULE, Compaction: b.compaction, Pool: m.pool, Counters: m.counters,
 		OnFetch: func(name string, d time.Duration) {
 			fetches.Observe(d, name)
 			requests.Add(1, name)
@@ -106,6 +107,13 @@ func (b *Broker) mirrorSettings() mirror.Settings {
 func (b *Broker) supportsULE(topic string) bool {
 	img := b.quorum.Image()
 	return configs.Bool(configs.TopicValues(img.Config(meta.ResourceTopic, topic), b.levels(img)), "mirror.support.unclean.leader.election")
+}
+
+// compaction says whether a topic is compacted, and its delete.retention.ms.
+func (b *Broker) compaction(topic string) (deleteRetention time.Duration, compacted bool) {
+	img := b.quorum.Image()
+	values := configs.TopicValues(img.Config(meta.ResourceTopic, topic), b.levels(img))
+	return time.Duration(configs.Int64(values, "delete.retention.ms")) * time.Millisecond, strings.Contains(values["cleanup.policy"], "compact")
 }
 
 // mirrorController is the controller as the mirror sees it.

@@ -59,6 +59,8 @@ type driver struct {
 	// retryTimer ends the waiting of a FAILED partition, nil before the first.
 	retryTimer *time.Timer
 	fetching   fetching
+	// copiedFor is the transaction for which the log was last copied again.
+	copiedFor unended
 	// upstreams are the clusters upstream of the topic, as PREPARING found them.
 	upstreams []string
 }
@@ -72,15 +74,17 @@ type mailbox struct {
 	down      error // the source broker in downBroker cannot be reached
 	downAt    int32
 	fetch     []fetcher.Event
+	keep      bool     // the time of being at the source's end is to be stored
+	unended   *unended // a transaction whose marker the source does not have any more
 }
 
 func (b *mailbox) empty() bool {
-	return !b.poked && !b.retry && !b.refreshed && b.fatal == nil && b.down == nil && len(b.fetch) == 0
+	return !b.poked && !b.retry && !b.refreshed && b.fatal == nil && b.down == nil && len(b.fetch) == 0 && !b.keep && b.unended == nil
 }
 
 // news says whether there is something for a MIRRORING partition to look at.
 func (b *mailbox) news() bool {
-	return b.refreshed || b.fatal != nil || b.down != nil || len(b.fetch) > 0
+	return b.refreshed || b.fatal != nil || b.down != nil || len(b.fetch) > 0 || b.keep || b.unended != nil
 }
 
 // view is what others may see of a driver.
@@ -212,6 +216,10 @@ func (d *driver) take(mail mailbox) {
 		d.events.down, d.events.downAt = mail.down, mail.downAt
 	}
 	d.events.fetch = append(d.events.fetch, mail.fetch...)
+	d.events.keep = d.events.keep || mail.keep
+	if mail.unended != nil {
+		d.events.unended = mail.unended
+	}
 }
 
 // refreshIntent reads what the metadata want now. It reports false when the partition is not ours any more.

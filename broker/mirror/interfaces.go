@@ -36,6 +36,7 @@ type OpenTransaction struct {
 	ProducerID       int64
 	ProducerEpoch    int16
 	CoordinatorEpoch int32 // -1: no marker of this producer was ever seen
+	FirstOffset      int64
 }
 
 // Partition is a partition that this broker holds. Safe for concurrent use.

@@ -55,6 +55,29 @@ func (l *lag) pause() {
 	l.mu.Unlock()
 }
 
+// caughtUp is when the copy was last at the source's end, zero for never.
+func (l *lag) caughtUp() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.caught
+}
+
+// wasCaughtUp takes over what was stored.
+func (l *lag) wasCaughtUp(at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at.After(l.caught) {
+		l.caught = at
+	}
+}
+
+// forgetCaughtUp is for a log that begins anew.
+func (l *lag) forgetCaughtUp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.caught = time.Time{}
+}
+
 func (l *lag) drop(logEnd int64) {
 	n := 0
 	for n < len(l.sights) && l.sights[n].hw <= logEnd {

@@ -104,12 +104,26 @@ func (d *driver) fetchFrom(broker, epoch int32) error {
 	f.on, f.mirror, f.broker, f.epoch = true, d.in.mirror, broker, epoch
 	f.token = d.m.tokens.Add(1)
 	d.m.route(f.token, d)
-	err := d.m.fetchers.Add(f.mirror, fetcher.Assignment{ID: f.id, Broker: broker, LeaderEpoch: epoch, Token: f.token, Sink: &sink{d: d, part: d.part}})
+	err := d.m.fetchers.Add(f.mirror, fetcher.Assignment{ID: f.id, Broker: broker, LeaderEpoch: epoch, Token: f.token, Sink: d.sink()})
 	if err != nil {
 		d.unassign()
 		return fmt.Errorf("%w: %w", errSuperseded, err)
 	}
 	return nil
+}
+
+func (d *driver) sink() *sink {
+	s := &sink{d: d, part: d.part, token: d.fetching.token}
+	if retention, compacted := d.m.o.Compaction(d.topic); compacted {
+		if d.part.LogStartOffset() == d.part.LogEndOffset() {
+			d.lag.forgetCaughtUp() // what was copied before is not there any more
+		}
+		s.unseen = &unseen{retention: retention, lag: d.lag, now: d.m.o.Clock.Now}
+		if d.rec != nil {
+			s.unseen.kept = time.UnixMilli(d.rec.CaughtUpMs)
+		}
+	}
+	return s
 }
 
 // unassign ends the fetching; nothing is appended once it has returned.
@@ -136,6 +150,15 @@ func (d *driver) handleEvents(ctx context.Context) error {
 		if done || err != nil {
 			return err
 		}
+	}
+	if events.keep && d.fetching.on {
+		if err := d.write(mirrorstate.Mirroring, nil); err != nil {
+			return err
+		}
+	}
+	if t := events.unended; t != nil && t.token == d.fetching.token && d.fetching.on {
+		d.unassign()
+		return d.endOf(ctx, *t)
 	}
 	if events.down != nil && d.fetching.on && d.fetching.broker == events.downAt {
 		return unreachable(events.downAt, events.down)
@@ -173,6 +196,12 @@ func (d *driver) handleFetch(ctx context.Context, e *fetcher.Event) (done bool, 
 		return true, d.assign(ctx)
 	case fetcher.EventUnauthorized:
 		return true, patient(e.Err)
+	case fetcher.EventAppend:
+		var missed *missedError
+		if errors.As(e.Err, &missed) {
+			d.unassign()
+			return true, d.fullCopy(ctx, missed.what)
+		}
 	case fetcher.EventRetry:
 		d.log.Debug("fetch is tried again", "mirror", d.in.mirror, "err", e.Err)
 		return false, nil

@@ -40,6 +40,8 @@ type Options struct {
 	Settings func() Settings
 	// SupportsULE says whether mirror.support.unclean.leader.election is on for a topic.
 	SupportsULE func(topic string) bool
+	// Compaction says whether a topic is compacted, and its delete.retention.ms.
+	Compaction func(topic string) (deleteRetention time.Duration, compacted bool)
 	// Pool lends the buffers of fetch responses (mirror.fetch.memory.bytes).
 	Pool     *zerocopy.Pool
 	Counters *fetcher.Counters
@@ -73,6 +75,9 @@ func (o *Options) complete() {
 	}
 	if o.SupportsULE == nil {
 		o.SupportsULE = func(string) bool { return false }
+	}
+	if o.Compaction == nil {
+		o.Compaction = func(string) (time.Duration, bool) { return 0, false }
 	}
 	if o.Pool == nil {
 		o.Pool = zerocopy.NewPool(128 << 20)

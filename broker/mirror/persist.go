@@ -18,6 +18,8 @@ import (
 const (
 	EventGap int8 = 1 // records that the source had deleted before they were copied
 	EventCut int8 = 2 // records that were cut because the source does not have them
+	// EventFullCopy: records that were copied again, because compaction at the source may have removed what ends some of them
+	EventFullCopy int8 = 3
 )
 
 // keptEvents is how many events and cuts a stored state keeps.
@@ -66,6 +68,9 @@ func (d *driver) loaded() {
 		d.setGate(Gate{Kind: GateReadOnly, Mirror: d.in.mirror})
 	}
 	// After a restart nobody knows why it failed; one that is not for an operator is simply tried again.
+	if d.rec != nil && d.rec.CaughtUpMs >= 0 {
+		d.lag.wasCaughtUp(time.UnixMilli(d.rec.CaughtUpMs))
+	}
 	d.retryDue = s == mirrorstate.Failed && d.rec.RetryAttempt >= 0
 	d.failed = nil
 }
@@ -254,10 +259,11 @@ func (d *driver) noteEvent(r *mirrormsg.PartitionState, kind int8, from, to int6
 		r.Cuts = append(r.Cuts, c)
 		r.Cuts = r.Cuts[max(0, len(r.Cuts)-keptEvents):]
 		d.stats.cutRecords.Add(to - from)
-	} else {
+	}
+	if kind == EventGap {
 		d.stats.gapRecords.Add(to - from)
 	}
-	d.log.Warn("mirror partition: "+map[int8]string{EventGap: "records are missing that the source had deleted before they were copied", EventCut: "records are cut that the source does not have"}[kind],
+	d.log.Warn("mirror partition: "+map[int8]string{EventGap: "records are missing that the source had deleted before they were copied", EventCut: "records are cut that the source does not have", EventFullCopy: "records are copied again"}[kind],
 		"mirror", d.in.mirror, "from", from, "to", to)
 }
 

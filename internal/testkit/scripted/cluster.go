@@ -56,6 +56,8 @@ type Log struct {
 	Hidden int
 	// Err is answered instead of data.
 	Err int16
+	// Open, if set, is the first offset of the earliest open transaction, the last stable offset; nil: the high watermark is.
+	Open *int64
 }
 
 // NewCluster starts brokers 1..n. It ends with the test.

@@ -162,6 +162,9 @@ func (b *Broker) fill(r *kmsg.FetchRequest, resp *kmsg.FetchResponse, s *fetchSe
 
 func (b *Broker) read(r *kmsg.FetchRequest, p *kmsg.FetchResponseTopicPartition, l *Log, sp *sessionPart, left int, whole bool) {
 	p.HighWatermark, p.LastStableOffset, p.LogStartOffset = l.HighWatermark(), l.HighWatermark(), l.Start
+	if l.Open != nil {
+		p.LastStableOffset = min(p.LastStableOffset, *l.Open)
+	}
 	offset := sp.req.FetchOffset
 	if r.Version >= 12 && sp.req.LastFetchedEpoch >= 0 {
 		epoch, end := l.epochEnd(sp.req.LastFetchedEpoch)
