@@ -300,7 +300,7 @@ func (r *round) buildMap(ctx context.Context, c cleanable, txns *cleanedTxns) er
 func (r *round) mapSegment(ctx context.Context, s *segment, from int64, txns *cleanedTxns) (full bool, err error) {
 	pos := int64(0)
 	if from > s.base {
-		if pos, _, err = s.find(from, s.size); err != nil {
+		if pos, _, err = r.l.findAgain(s, from); err != nil {
 			return false, err
 		}
 	}

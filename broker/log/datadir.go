@@ -28,10 +28,11 @@ const (
 
 // dataDir is one of log.dirs.
 type dataDir struct {
-	fs   vfs.FS
-	path string
-	lock io.Closer
-	id   string // directory.id
+	fs       vfs.FS
+	path     string
+	lock     io.Closer
+	id       string // directory.id
+	nameless bool   // it had no meta.properties
 
 	failure atomic.Pointer[error] // the disk failed: all partitions are offline
 
@@ -90,6 +91,7 @@ func (m *Manager) openDirs() error {
 		p, err := readFile(fsys, filepath.Join(path, metaFile))
 		if isNotExist(err) {
 			fresh = append(fresh, d)
+			d.nameless = true
 			continue
 		}
 		if err == nil {
@@ -235,15 +237,20 @@ func (m *Manager) loadDir(d *dataDir) ([]*Log, error) {
 	maps.Copy(d.cleaned, cleaned)
 	var found []topicPartition
 	for _, e := range entries {
-		switch name := e.Name(); {
-		case !e.IsDir() || name == raftDir:
-		case strings.HasSuffix(name, deleteSuffix):
+		name := e.Name()
+		tp, err := parsePartitionDir(name)
+		switch {
+		case e.IsDir() && err == nil && name != raftDir:
+			found = append(found, tp)
+		case knownInDataDir(name):
+		case e.IsDir() && isDeletedDir(name):
 			m.removeLater(filepath.Join(d.path, name), 0)
 		default:
-			if tp, err := parsePartitionDir(name); err == nil {
-				found = append(found, tp)
-			}
+			m.o.Logger.Warn("unknown file is left alone", "file", filepath.Join(d.path, name))
 		}
+	}
+	if d.nameless && len(found) > 0 {
+		m.o.Logger.Warn(metaFile+" was missing in a directory with partitions; it is written again", "file", filepath.Join(d.path, metaFile), "partitions", len(found))
 	}
 	for _, c := range []map[topicPartition]int64{recovery, start, hw, cleaned} {
 		for tp := range c {
@@ -274,6 +281,28 @@ func (m *Manager) loadDir(d *dataDir) ([]*Log, error) {
 		logs[i] = l
 	})
 	return slices.DeleteFunc(logs, func(l *Log) bool { return l == nil }), nil
+}
+
+// knownInDataDir says what belongs into a log directory beside partitions: our files and
+// Kafka's, and the metadata.
+func knownInDataDir(name string) bool {
+	switch stem := strings.TrimSuffix(name, ".tmp"); stem {
+	case lockFile, metaFile, cleanFile, recoveryPointFile, logStartFile, highWatermarkFile, cleanerFile, raftDir, "bootstrap.checkpoint", "lost+found":
+		return true
+	default:
+		return strings.HasPrefix(name, "stet-")
+	}
+}
+
+// isDeletedDir recognises what deletedDirName and Apache Kafka make.
+func isDeletedDir(name string) bool {
+	stem, ok := strings.CutSuffix(name, deleteSuffix)
+	i := strings.LastIndexByte(stem, '.')
+	if !ok || i < 0 {
+		return false
+	}
+	id, err := hex.DecodeString(stem[i+1:])
+	return err == nil && len(id) == 16
 }
 
 // unborn says that a directory is what a crash left of a partition being created: its

@@ -96,6 +96,7 @@ type listing struct {
 	snapshots []int64 // ascending
 	txns      map[int64]bool
 	orphans   []string // left over by deletions, compactions and half-written replacements
+	unknown   []string // neither ours nor Kafka's
 	swaps     bool     // an exchange of the cleaner is to be completed or taken back
 }
 
@@ -114,7 +115,8 @@ func list(fsys vfs.FS, dir string) (listing, error) {
 	var indexes []string
 	for _, e := range entries {
 		name := e.Name()
-		if e.IsDir() {
+		if e.IsDir() || !knownFile(name) {
+			l.unknown = append(l.unknown, name)
 			continue
 		}
 		if base, ok := parseSegmentName(name, logSuffix); ok {

@@ -3,6 +3,7 @@ package log
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -14,15 +15,18 @@ import (
 // handles keeps the number of open segment files below a limit: files are opened when they
 // are used, and the ones that were not used for longest, roughly, are closed again.
 type handles struct {
-	fs  vfs.FS
-	max int
+	fs     vfs.FS
+	max    int
+	logger *slog.Logger
 
 	mu   sync.Mutex
 	open []*handle
 	hand int // where the search for one to close goes on
 }
 
-func newHandles(fsys vfs.FS, limit int) *handles { return &handles{fs: fsys, max: max(limit, 16)} }
+func newHandles(fsys vfs.FS, limit int, logger *slog.Logger) *handles {
+	return &handles{fs: fsys, max: max(limit, 16), logger: logger}
+}
 
 // handle is a segment file that may be closed while nobody uses it. It implements vfs.File;
 // its name must stay that of the file while it is not kept.

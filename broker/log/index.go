@@ -43,6 +43,12 @@ type index struct {
 
 // floor is the position from which a search for the offset base+rel must begin.
 func (x *index) floor(rel int64) int64 {
+	pos, _ := x.floorEntry(rel)
+	return pos
+}
+
+// floorEntry is floor with the offset that the batch there ends with, -1: none is claimed.
+func (x *index) floorEntry(rel int64) (pos, last int64) {
 	i, found := slices.BinarySearchFunc(x.offsets, rel, func(e offsetEntry, rel int64) int {
 		return int(max(min(int64(e.rel)-rel, 1), -1))
 	})
@@ -50,9 +56,9 @@ func (x *index) floor(rel int64) int64 {
 		i--
 	}
 	if i < 0 {
-		return 0
+		return 0, -1
 	}
-	return int64(x.offsets[i].pos)
+	return int64(x.offsets[i].pos), int64(x.offsets[i].rel)
 }
 
 // floorTime is the last time entry with a timestamp of at most ts.

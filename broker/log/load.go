@@ -58,8 +58,19 @@ func (l *Log) open(from loadFrom) error {
 	if err != nil {
 		return err
 	}
+	for _, name := range ls.unknown {
+		l.logger.Warn("unknown file is left alone", "topic", l.tp.topic, "partition", l.tp.partition, "file", filepath.Join(l.dir, name))
+	}
+	for _, name := range ls.orphans {
+		if ext := filepath.Ext(name); ext == indexSuffix || ext == timeIndexSuffix || ext == txnIndexSuffix {
+			l.logger.Warn("index of a segment that is not there is removed: a deletion was interrupted, or the segment is lost", "topic", l.tp.topic, "partition", l.tp.partition, "file", filepath.Join(l.dir, name))
+			continue
+		}
+		l.logger.Info("leftover file is removed", "topic", l.tp.topic, "partition", l.tp.partition, "file", filepath.Join(l.dir, name))
+	}
 	removeQuietly(l.fs, l.dir, ls.orphans)
 	if len(ls.segments) == 0 {
+		l.checkCheckpoints(from, max(from.start, 0))
 		return l.openEmpty(max(from.start, 0))
 	}
 	for i, base := range ls.segments {
@@ -85,6 +96,9 @@ func (l *Log) open(from loadFrom) error {
 		if end, err = l.openActive(); err != nil {
 			scanFrom = len(l.segs) - 1
 		}
+	}
+	if err := l.checkSeams(l.segs[:scanFrom]); err != nil {
+		return err
 	}
 	if epochsOK {
 		if epochsOK, err = l.fitEpochs(epochs, scanFrom, end); err != nil {
@@ -120,6 +134,9 @@ func (l *Log) open(from loadFrom) error {
 		}
 	}
 	l.recoveryPoint.Store(min(recoveryPoint, end))
+	if !l.checkCheckpoints(from, end) {
+		l.start.Store(ls.segments[0])
+	}
 	if end < l.start.Load() {
 		return l.startOver(end)
 	}
@@ -328,7 +345,7 @@ func (l *Log) replay(s *segment, from, upTo int64) error {
 	pos := int64(0)
 	if from > s.base {
 		var err error
-		if pos, _, err = s.find(from, s.size); err != nil {
+		if pos, _, err = s.findOwned(from); err != nil {
 			return err
 		}
 	}

@@ -60,7 +60,7 @@ type Manager struct {
 func OpenManager(o ManagerOptions, configOf func(topic string) Config) (*Manager, error) {
 	o.setDefaults()
 	m := &Manager{o: o, clusterID: o.ClusterID, configOf: configOf, logs: map[topicPartition]*Log{}}
-	m.handles = newHandles(o.FS, o.MaxOpenFiles)
+	m.handles = newHandles(o.FS, o.MaxOpenFiles, o.Logger)
 	m.bg.init()
 	m.clean.init(&m.o)
 	m.ahead.init()
@@ -176,6 +176,13 @@ func (m *Manager) Create(topic string, partition int32, id [16]byte, incarnation
 			l.SetConfig(cfg)
 			return l, nil
 		}
+		if err := l.identityLost(); err != nil {
+			l.nameless = true
+			_ = l.fail("open", err)
+			return l, nil
+		}
+		m.o.Logger.Warn("directory of another topic of the same name is moved aside", "topic", topic, "partition", partition, "file", l.dir,
+			"id", idString(l.id), "incarnation", l.incarnation)
 		if err := m.delete(l); err != nil {
 			return nil, err
 		}

@@ -78,6 +78,11 @@ func (l *Log) Read(offset int64, maxBytes int, bound int64, minOneBatch bool) (S
 			return Slice{}, nil
 		}
 		pos, n, err := r.locate(offset, bound, maxBytes, minOneBatch)
+		if errors.Is(err, errIndex) {
+			if err = l.repairIndex(r.seg, r.locateAgain(offset, bound)); err == nil {
+				pos, n, err = r.locate(offset, bound, maxBytes, minOneBatch)
+			}
+		}
 		if err == nil && n > 0 {
 			f, perr := r.seg.file.pin()
 			if perr == nil {
@@ -154,6 +159,27 @@ func (r *readable) locate(offset, bound int64, maxBytes int, minOneBatch bool) (
 	return pos, n, nil
 }
 
+// locateAgain and firstAtAgain look whether the index is wrong while the log stands still.
+func (r *readable) locateAgain(offset, bound int64) func(limit int64) error {
+	seg := r.seg
+	return func(limit int64) error {
+		_, _, err := seg.find(offset, limit)
+		if err == nil {
+			_, _, err = seg.find(bound, limit)
+		}
+		return err
+	}
+}
+
+func (r *readable) firstAtAgain(ts, start int64) func(limit int64) error {
+	now := readable{seg: r.seg}
+	return func(limit int64) error {
+		now.limit = limit
+		_, _, err := now.firstAt(ts, start)
+		return err
+	}
+}
+
 // readError decides what a failed read means: a cut under the reader, a broken batch, or the disk.
 func (l *Log) readError(r readable, offset int64, err error) error {
 	l.pub.Lock()
@@ -171,7 +197,10 @@ func (l *Log) readError(r readable, offset int64, err error) error {
 	if cut {
 		return nil
 	}
-	if errors.Is(err, batch.ErrIncomplete) || errors.Is(err, batch.ErrCorrupt) || errors.Is(err, batch.ErrMagic) {
+	if errors.Is(err, batch.ErrIncomplete) || errors.Is(err, batch.ErrCorrupt) || errors.Is(err, batch.ErrMagic) || errors.Is(err, errIndex) {
+		if !r.seg.named.Swap(true) {
+			l.logger.Error("segment is damaged", "topic", l.tp.topic, "partition", l.tp.partition, "file", r.seg.path+logSuffix, "offset", offset, "err", err)
+		}
 		return fmt.Errorf("%w: %s: offset %d: %w", ErrCorruptMessage, l.tp, offset, err)
 	}
 	return l.fail("read", err)
@@ -194,6 +223,11 @@ func (l *Log) OffsetForTimestamp(ts int64) (offset, timestamp int64, epoch int32
 			return -1, -1, -1, err
 		}
 		rec, found, err := r.firstAt(ts, start)
+		if errors.Is(err, errIndex) {
+			if err = l.repairIndex(r.seg, r.firstAtAgain(ts, start)); err == nil {
+				rec, found, err = r.firstAt(ts, start)
+			}
+		}
 		r.seg.release()
 		if err != nil {
 			if err = l.readError(r, at, err); err != nil {
@@ -268,11 +302,12 @@ func (r *readable) firstAt(ts, from int64) (found recordAt, ok bool, err error) 
 	}
 	// Up to the entry's offset no batch reaches ts, if the entry's own timestamp is below it.
 	pos := int64(0)
-	if e, ok := x.floorTime(ts - 1); ok && ts > math.MinInt64 {
-		pos = x.floor(int64(e.rel))
+	entry, claimed := x.floorTime(ts - 1)
+	if claimed = claimed && ts > math.MinInt64; claimed {
+		pos = x.floor(int64(entry.rel))
 	}
 	if pos >= r.limit {
-		pos = 0
+		pos, claimed = 0, false
 	}
 	w := newWalker(r.seg.file, pos, r.limit)
 	defer w.close()
@@ -285,6 +320,12 @@ func (r *readable) firstAt(ts, from int64) (found recordAt, ok bool, err error) 
 			return found, false, err
 		}
 		size := batch.SizeOf(h)
+		if at := r.seg.base + int64(entry.rel); claimed && h.LastOffset() >= at {
+			if err := entry.check(h, at); err != nil {
+				return found, false, err
+			}
+			claimed = false
+		}
 		if h.LastOffset() >= from && h.MaxTimestamp() >= ts && h.NumRecords() > 0 {
 			b, err := w.whole()
 			if err != nil {

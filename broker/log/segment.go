@@ -30,11 +30,12 @@ const (
 // segment is one .log file with its indexes. The log itself holds one reference, every
 // Slice another; the file is closed with the last.
 type segment struct {
-	fs   vfs.FS
-	base int64
-	path string // without suffix
-	file *handle
-	refs atomic.Int32
+	fs    vfs.FS
+	base  int64
+	path  string // without suffix
+	file  *handle
+	refs  atomic.Int32
+	named atomic.Bool // its damage was logged
 
 	// Guarded by Log.mu; size and next are read under Log.pub too, and then change only
 	// while both are held.
@@ -195,32 +196,35 @@ func (s *segment) index(limit int64) (index, error) {
 			s.idx = nil
 			return index{}, err
 		}
-	} else if x, ok := s.readIndex(limit); ok {
+	} else if x, err := s.readIndex(limit); err == nil {
 		s.idx = x
-	} else if err := s.rebuild(limit); err != nil {
-		s.idx = nil
-		return index{}, err
+	} else {
+		s.indexEvent(err)
+		if err := s.rebuild(limit); err != nil {
+			s.idx = nil
+			return index{}, err
+		}
 	}
 	return *s.idx, nil
 }
 
 // readIndex loads the files and checks them against the tail of the log.
-func (s *segment) readIndex(limit int64) (*index, bool) {
+func (s *segment) readIndex(limit int64) (*index, error) {
 	op, err := readFile(s.fs, s.path+indexSuffix)
 	if err != nil {
-		return nil, false
+		return nil, err
 	}
 	tp, err := readFile(s.fs, s.path+timeIndexSuffix)
 	if err != nil {
-		return nil, false
+		return nil, err
 	}
 	offsets, err := decodeOffsetIndex(op, limit)
 	if err != nil {
-		return nil, false
+		return nil, err
 	}
 	times, err := decodeTimeIndex(tp)
 	if err != nil {
-		return nil, false
+		return nil, err
 	}
 	s.maxTs, s.maxTsAt = -1, s.base
 	if n := len(times); n > 0 {
@@ -238,16 +242,54 @@ func (s *segment) readIndex(limit int64) (*index, bool) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil || h.MaxTimestamp() > s.maxTs || n > 0 && w.pos-from > 64<<10 {
-			return nil, false
+		if err != nil {
+			return nil, fmt.Errorf("%w: position %d: %w", errIndex, w.pos, err)
+		}
+		if h.MaxTimestamp() > s.maxTs || n > 0 && w.pos-from > 64<<10 {
+			return nil, fmt.Errorf("%w: it ends before the batch at position %d", errIndex, w.pos)
 		}
 		if n == 0 && len(offsets) > 0 && h.LastOffset() != s.base+int64(offsets[len(offsets)-1].rel) {
-			return nil, false
+			return nil, fmt.Errorf("%w: position %d", errIndex, w.pos)
 		}
 		w.pos += batch.SizeOf(h)
 	}
+	x := &index{offsets, times}
+	if n := len(times); n > 0 {
+		if err := s.checkTime(x, times[n-1], limit); err != nil {
+			return nil, err
+		}
+	}
 	s.offsetsOnDisk, s.timesOnDisk = len(offsets), len(times)
-	return &index{offsets, times}, true
+	return x, nil
+}
+
+// checkTime says whether the batch that a time index entry speaks of has its timestamp.
+func (s *segment) checkTime(x *index, e timeEntry, limit int64) error {
+	pos := x.floor(int64(e.rel))
+	if pos >= limit {
+		pos = 0
+	}
+	w := newWalker(s.file, pos, limit)
+	w.setWindow(findWindow)
+	defer w.close()
+	for {
+		h, err := w.header()
+		if err != nil {
+			return fmt.Errorf("%w: time index entry %d: %w", errIndex, e.rel, err)
+		}
+		if at := s.base + int64(e.rel); h.LastOffset() >= at {
+			return e.check(h, at)
+		}
+		w.pos += batch.SizeOf(h)
+	}
+}
+
+// check compares an entry with the first batch that ends at or after its offset.
+func (e timeEntry) check(h batch.Batch, at int64) error {
+	if h.BaseOffset() > at || h.MaxTimestamp() != e.ts {
+		return fmt.Errorf("%w: time index entry (%d, %d), but the batch from %d has %d", errIndex, e.ts, e.rel, h.BaseOffset(), h.MaxTimestamp())
+	}
+	return nil
 }
 
 // rebuild makes the index anew from the batch headers.
@@ -383,7 +425,7 @@ func (s *segment) largestTs(limit int64) (ts, lastOffset int64, err error) {
 	return s.maxTs, s.maxTsAt, nil
 }
 
-// find returns the position of the first batch whose last offset is at or above offset,
+// find returns errIndex if the index is wrong, and else the position of the first batch whose last offset is at or above offset,
 // and its size; pos is limit if there is none.
 func (s *segment) find(offset, limit int64) (pos, size int64, err error) {
 	if limit == 0 {
@@ -393,18 +435,23 @@ func (s *segment) find(offset, limit int64) (pos, size int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	pos = x.floor(offset - s.base)
+	pos, last := x.floorEntry(offset - s.base)
 	if pos >= limit {
-		pos = 0 // the index is ahead of what may be seen
+		pos, last = 0, -1 // the index is ahead of what may be seen
 	}
-	return findFrom(s.file, offset, pos, limit)
+	if last >= 0 {
+		last += s.base
+	}
+	return findFrom(s.file, offset, pos, last, limit)
 }
 
 const findWindow = 4 << 10
 
 var findPool = sync.Pool{New: func() any { return new([findWindow]byte) }}
 
-func findFrom(f io.ReaderAt, offset, pos, limit int64) (int64, int64, error) {
+// findFrom searches from pos on, where a batch ends with the offset last if that is not
+// negative. errIndex says that it does not: the index is wrong.
+func findFrom(f io.ReaderAt, offset, pos, last, limit int64) (int64, int64, error) {
 	buf := findPool.Get().(*[findWindow]byte)
 	defer findPool.Put(buf)
 	at, n := pos, 0
@@ -422,10 +469,17 @@ func findFrom(f io.ReaderAt, offset, pos, limit int64) (int64, int64, error) {
 		}
 		h := batch.Batch(buf[pos-at:][:batch.HeaderSize])
 		size := batch.SizeOf(h)
+		if last >= 0 && h.LastOffset() != last {
+			return 0, 0, fmt.Errorf("%w: position %d: a batch up to %d, not to %d", errIndex, pos, h.LastOffset(), last)
+		}
+		last = -1
 		if size < batch.HeaderSize || pos+size > limit {
 			return 0, 0, fmt.Errorf("%w: position %d: size %d", batch.ErrCorrupt, pos, size)
 		}
 		if h.LastOffset() >= offset {
+			if h.Magic() != 2 {
+				return 0, 0, fmt.Errorf("%w: position %d: magic %d", batch.ErrMagic, pos, h.Magic())
+			}
 			return pos, size, nil
 		}
 		pos += size

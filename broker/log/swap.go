@@ -25,6 +25,9 @@ func finishSwaps(fsys vfs.FS, dir string) (notes []string, err error) {
 	swaps := map[int64][]string{} // base -> suffixes
 	for _, e := range entries {
 		name := e.Name()
+		if e.IsDir() || !leftover(name) {
+			continue
+		}
 		switch filepath.Ext(name) {
 		case cleanedSuffix:
 			cleaned = append(cleaned, name)

@@ -30,7 +30,7 @@ func (l *Log) Truncate(to int64) error {
 	}
 	i := segmentFor(l.segs, to)
 	seg := l.segs[i]
-	pos, _, err := seg.find(to, seg.size)
+	pos, _, err := seg.findOwned(to)
 	if err != nil {
 		return l.fail("truncate", err)
 	}
