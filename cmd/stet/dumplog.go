@@ -26,7 +26,10 @@ func dumpLogCommand() *cobra.Command {
 		Short: "Print segment, index and snapshot files as Kafka's dump-log does",
 		Long: "Print segment, index, snapshot and checkpoint files in the lines of Kafka's dump-log, control batches included.\n" +
 			"What is bad is named on stderr with file and place, and the exit code is 1. Give a partition's directory, or a whole\n" +
-			"log directory, to compare its indexes, snapshots and checkpoints with the batches of its log.",
+			"log directory, to compare its indexes, snapshots and checkpoints with the batches of its log.\n\n" +
+			"With --json every line is an object with a \"type\": run (the first, with the schema), file, batch, record, offsetIndexEntry,\n" +
+			"timeIndexEntry, abortedTransaction, producer, epoch, checkpoint, empty, sane, ignored, finding (file, position, offset, entry,\n" +
+			"problem), end (the last, with the number of files and findings, and what could not be read).",
 		Example: "  stet dump-log --files stet-data/orders-0/00000000000000000000.log --deep-iteration --print-data-log\n" +
 			"  stet dump-log --files stet-data/orders-0 --index-sanity-check\n" +
 			"  stet dump-log --files stet-data/orders-0 --print-data-log --json\n" +
