@@ -27,3 +27,11 @@ func (b *Broker) Compacted(topic string, partition int32) int64 {
 func (b *Broker) LogConfig(topic string, partition int32) log.Config {
 	return b.logs.Get(topic, partition).Config()
 }
+
+// ApplyRetention runs a round of retention now.
+func (b *Broker) ApplyRetention() { b.logs.ApplyRetention() }
+
+// LogStart is the first offset of a partition.
+func (b *Broker) LogStart(topic string, partition int32) int64 {
+	return b.logs.Get(topic, partition).LogStartOffset()
+}
