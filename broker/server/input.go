@@ -15,8 +15,8 @@ import (
 
 const (
 	headerMin   = 8        // key, version, correlation id
-	inputBuffer = 64 << 10 // frames up to this size are read in place
-	firstChunk  = inputBuffer
+	inputBuffer = 32 << 10 // frames up to this size are read in place
+	firstChunk  = 16 << 10 // admitted at once for a larger one, which may be only a claim
 	memPatience = 30 * time.Second
 	sizeBytes   = 4 // of the length before a frame
 	// keepBody: buffers of larger frames are reused up to this size.
@@ -27,7 +27,7 @@ var errFrame = errors.New("not a Kafka request")
 
 var (
 	inputPool = sync.Pool{New: func() any { return new([inputBuffer]byte) }}
-	bodyPool  = sync.Pool{New: func() any { b := make([]byte, 0, 2*inputBuffer); return &b }}
+	bodyPool  = sync.Pool{New: func() any { b := make([]byte, 0, firstChunk); return &b }}
 )
 
 // input cuts frames out of what a connection brings. One system call takes all that is there, header and body together, into
@@ -182,12 +182,16 @@ func (in *input) frame(ctx context.Context, limit int32) ([]byte, error) {
 	if size < headerMin || size > int64(limit) {
 		return nil, fmt.Errorf("%w: a frame of %d bytes, allowed are %d to %d (socket.request.max.bytes)", errFrame, size, headerMin, limit)
 	}
-	step := min(size, firstChunk)
+	inPlace := size <= inputBuffer-sizeBytes
+	step := size
+	if !inPlace {
+		step = max(firstChunk, int64(in.w-in.r-sizeBytes))
+	}
 	if err := in.mem.acquire(ctx, step, memPatience); err != nil {
 		return nil, err
 	}
 	in.admitted = step
-	if size > inputBuffer-sizeBytes {
+	if !inPlace {
 		return in.large(ctx, size)
 	}
 	if in.r+sizeBytes+int(size) > inputBuffer {
