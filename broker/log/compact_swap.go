@@ -201,12 +201,27 @@ func (l *Log) setCompacted(upTo int64) error {
 }
 
 func (l *Log) writeCompacted(upTo int64) error {
-	text := fmt.Appendf(nil, "version: 0\ncompacted: %d\n", upTo)
-	if err := writeFile(l.fs, filepath.Join(l.dir, compactedFile), text, true); err != nil {
+	if err := writeFile(l.fs, filepath.Join(l.dir, compactedFile), encodeCompacted(upTo), true); err != nil {
 		return l.fail("write "+compactedFile, err)
 	}
 	l.compacted.Store(upTo)
 	return nil
+}
+
+func encodeCompacted(upTo int64) []byte {
+	return fmt.Appendf(nil, "version: 0\ncompacted: %d\n", upTo)
+}
+
+func decodeCompacted(p []byte) (int64, error) {
+	m := fields(p)
+	n, err := parseInt(m["compacted"], 64)
+	switch {
+	case err == nil && m["version"] != "0":
+		err = fmt.Errorf("version %.20q", m["version"])
+	case err == nil && (n < 0 || p[len(p)-1] != '\n'):
+		err = fmt.Errorf("%.40q", p)
+	}
+	return n, err
 }
 
 // readCompacted reads the file; one that is missing says nothing, a broken one everything.
@@ -218,10 +233,7 @@ func (l *Log) readCompacted() {
 	}
 	var n int64
 	if err == nil {
-		m := fields(p)
-		if n, err = parseInt(m["compacted"], 64); err == nil && m["version"] != "0" {
-			err = fmt.Errorf("version %.20q", m["version"])
-		}
+		n, err = decodeCompacted(p)
 	}
 	if err != nil {
 		l.logger.Warn(compactedFile+" cannot be read: the whole log counts as compacted", "topic", l.tp.topic, "partition", l.tp.partition, "err", err)

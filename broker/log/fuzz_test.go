@@ -125,3 +125,43 @@ func FuzzOpenSegment(f *testing.F) {
 		}
 	})
 }
+
+// FuzzCompacted: stet.compacted. Whatever it holds, the partition opens, and a file that cannot be
+// read counts as the careful answer.
+func FuzzCompacted(f *testing.F) {
+	f.Add([]byte("version: 0\ncompacted: 17\n"))
+	f.Add([]byte("version: 1\ncompacted: 17\n"))
+	f.Add([]byte("compacted: -5"))
+	f.Fuzz(func(t *testing.T, p []byte) {
+		n, err := decodeCompacted(p)
+		if err == nil {
+			if n < 0 {
+				t.Fatalf("%d", n)
+			}
+			if again, err := decodeCompacted(encodeCompacted(n)); err != nil || again != n {
+				t.Fatalf("%d, then %d: %v", n, again, err)
+			}
+		}
+	})
+}
+
+// FuzzTailEntry: the end of a segment is found, or the damage said, whatever its index file holds.
+func FuzzTailEntry(f *testing.F) {
+	good := bytes.Join([][]byte{at(0, 1, 2), at(2, 1, 1), at(3, 3, 4)}, nil)
+	f.Add(appendOffsetEntries(nil, []offsetEntry{{2, int32(batch.SizeOf(good))}}), 0)
+	f.Add([]byte{1, 2, 3}, 5)
+	f.Fuzz(func(t *testing.T, idx []byte, cut int) {
+		e := newEnv(t)
+		l := e.create()
+		e.follow(l, good)
+		s := l.active()
+		rewrite(t, e.mem, s.path+indexSuffix, idx)
+		if cut > 0 && cut < len(good) {
+			s.size -= int64(cut)
+		}
+		m, err := s.tail()
+		if err == nil && (!m.ok || m.last >= 7) || err != nil && !isTorn(err) {
+			t.Fatalf("%+v, %v", m, err)
+		}
+	})
+}
