@@ -67,6 +67,8 @@ var scenarios = []scenario{
 	{"consume-tail", func(ctx context.Context, b *bench) error { return b.consumeTail(ctx) }},
 	{"consume-cold", func(ctx context.Context, b *bench) error { return b.consumeCold(ctx) }},
 	{"idle-10k", func(ctx context.Context, b *bench) error { return b.idle(ctx) }},
+	{"log-10k", func(ctx context.Context, b *bench) error { return b.logs(ctx) }},
+	{"recovery", func(ctx context.Context, b *bench) error { return b.recovery(ctx) }},
 	{"throttle", func(ctx context.Context, b *bench) error { return b.throttle(ctx) }},
 	{"failover", func(ctx context.Context, b *bench) error { return b.failover(ctx) }},
 	{"raw-loops", func(ctx context.Context, b *bench) error { return b.rawLoops(ctx) }},
@@ -106,6 +108,10 @@ func command(ctx context.Context, args []string) error {
 		return gateCommand(ctx, args[1:])
 	case "receive":
 		return receiveCommand(ctx, args[1:])
+	case "openlog":
+		return openCommand(ctx, args[1:])
+	case "scan":
+		return scanCommand(args[1:])
 	case "send":
 		return sendCommand(args[1:])
 	case "touch":

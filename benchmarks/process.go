@@ -96,6 +96,11 @@ type stet struct {
 
 // startStet runs `stet broker` with its data in dir; env is added to ours.
 func (b *bench) startStet(bin, dir string, env []string, sets ...string) (*stet, error) {
+	return b.startAs([]string{bin}, dir, env, sets...)
+}
+
+// startAs runs a command that becomes `stet broker`.
+func (b *bench) startAs(command []string, dir string, env []string, sets ...string) (*stet, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -108,7 +113,7 @@ func (b *bench) startStet(bin, dir string, env []string, sets ...string) (*stet,
 	if s.log, err = os.Create(filepath.Join(dir, "broker.err")); err != nil {
 		return nil, err
 	}
-	s.cmd = exec.Command(bin, args...)
+	s.cmd = exec.Command(command[0], append(command[1:len(command):len(command)], args...)...)
 	s.cmd.Env = append(os.Environ(), env...)
 	s.cmd.Stderr = s.log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // nothing outlives us
