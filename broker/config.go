@@ -111,14 +111,6 @@ func (c *Config) int(key string) int64 {
 	return n
 }
 
-func (c *Config) float(key string) float64 {
-	n, err := strconv.ParseFloat(c.value(key), 64)
-	if err != nil {
-		panic(fmt.Sprintf("BUG: %s was checked and is not a number: %q", key, c.value(key)))
-	}
-	return n
-}
-
 func (c *Config) bool(key string) bool { return c.value(key) == "true" }
 
 // NodeID is node.id, or the older broker.id.

@@ -114,6 +114,9 @@ func directoryFails(t *testing.T, errno syscall.Errno, hits func(vfs.Op) bool) {
 		if want := map[bool]int16{true: kerr.KafkaStorageError.Code}[d.Dir == f.dirs[1]]; d.ErrorCode != want {
 			t.Errorf("DescribeLogDirs: %s: %v", d.Dir, kerr.ErrorForCode(d.ErrorCode))
 		}
+		if d.ErrorCode != 0 && (len(d.Topics) > 0 || d.TotalBytes != -1) {
+			t.Errorf("DescribeLogDirs: the failed directory has %d topics and %d bytes", len(d.Topics), d.TotalBytes)
+		}
 	}
 
 	f.stop(true)

@@ -10,7 +10,8 @@ import (
 // DescribeLogDirs (key 35), versions 1-4.
 //
 // One result per log directory with the sizes of the partitions asked for (null:
-// all) and, from version 4, of the volume (KIP-827).
+// all) and, from version 4, of the volume (KIP-827). A directory that has failed has the error KAFKA_STORAGE_ERROR
+// and no partitions.
 var describeLogDirs = handler{key: 35, min: 1, max: 4, serve: serveDescribeLogDirs}
 
 func serveDescribeLogDirs(_ context.Context, a *API, r *Request) (Reply, error) {
@@ -32,8 +33,10 @@ func serveDescribeLogDirs(_ context.Context, a *API, r *Request) (Reply, error) 
 	for _, d := range a.Logs.DirSizes() {
 		rd := kmsg.NewDescribeLogDirsResponseDir()
 		rd.Dir, rd.TotalBytes, rd.UsableBytes = d.Dir, d.Total, d.Usable
-		if d.Err != nil {
-			rd.ErrorCode = kerr.KafkaStorageError.Code
+		if d.Err != nil { // as Kafka has it: the code, no sizes, no partitions
+			rd.ErrorCode, rd.TotalBytes, rd.UsableBytes = kerr.KafkaStorageError.Code, -1, -1
+			resp.Dirs = append(resp.Dirs, rd)
+			continue
 		}
 		at := map[string]int{}
 		for _, p := range d.Partitions {
