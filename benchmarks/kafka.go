@@ -58,6 +58,14 @@ func (k *kafka) stop() {
 	_ = os.RemoveAll(k.dir)                                      // the whole work folder goes at the end
 }
 
+// runScript runs scripts/kafka/kafka.
+func runScript(args ...string) error {
+	if out, err := exec.Command("scripts/kafka/kafka", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("kafka %s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
 func (k *kafka) data(node int) string {
 	return filepath.Join(k.dir, fmt.Sprintf("node-%d", node), "data")
 }

@@ -26,6 +26,7 @@ var peers = []scenario{
 	{"peers-16k", func(ctx context.Context, b *bench) error { return b.peer(ctx, peer16k) }},
 	{"peers-1k", func(ctx context.Context, b *bench) error { return b.peer(ctx, peer1k) }},
 	{"peers-1m", func(ctx context.Context, b *bench) error { return b.peer(ctx, peer1m) }},
+	{"log-kafka", func(ctx context.Context, b *bench) error { return b.kafkaLog(ctx) }},
 	{"wan-80ms-kafka", func(ctx context.Context, b *bench) error { return b.wanKafka(ctx) }},
 	{"kafka-clients", func(ctx context.Context, b *bench) error { return b.kafkaClients(ctx) }},
 }
