@@ -8,6 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"stet/loadgen"
 )
 
@@ -36,6 +40,9 @@ func (s shape) options() loadgen.Options {
 func fill(ctx context.Context, addr, topic string, s shape, bytes int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if err := ready(ctx, addr, topic, s.partitions); err != nil {
+		return fmt.Errorf("%s could not be created: %w", topic, err)
+	}
 	o := s.options()
 	var sum atomic.Int64
 	o.Acked = func(_ int32, _ int64, _, n int, _ time.Time) {
@@ -45,12 +52,39 @@ func fill(ctx context.Context, addr, topic string, s shape, bytes int64) error {
 	}
 	r, err := loadgen.Produce(ctx, addr, topic, o)
 	if err == nil && r.Load.Errors > 0 {
-		err = fmt.Errorf("%d errors", r.Load.Errors)
+		err = fmt.Errorf("%d errors: %v", r.Load.Errors, r.Checks)
 	}
 	if sum.Load() >= bytes && (err == nil || errors.Is(err, loadgen.ErrNothing)) {
 		return nil // a first batch may be too early to count as measured
 	}
 	return fmt.Errorf("%s could not be filled: %w", topic, err)
+}
+
+// ready creates a topic if it is not there, and waits until every partition answers: a Kafka broker learns a moment later than
+// the controller says so that it leads.
+func ready(ctx context.Context, addr, topic string, partitions int) error {
+	cl, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.MetadataMinAge(50*time.Millisecond))
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	adm := kadm.NewClient(cl)
+	if _, err := adm.CreateTopic(ctx, int32(partitions), 1, nil, topic); err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		ends, err := adm.ListEndOffsets(ctx, topic)
+		if err == nil && len(ends[topic]) >= partitions && ends.Error() == nil {
+			return nil
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return errors.Join(err, ends.Error(), ctx.Err())
+		}
+	}
 }
 
 // mirrorTo makes a mirror on d that has copied the (empty) topic and is paused.

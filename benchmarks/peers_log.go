@@ -36,12 +36,6 @@ func (b *bench) kafkaLog(ctx context.Context) error {
 	defer k.stop()
 	shape := shape16k
 	shape.partitions = 50
-	if err := k.create(ctx, "plain", shape.partitions, 1); err != nil {
-		return err
-	}
-	if err := k.waitISR(ctx, "plain", 1); err != nil {
-		return err
-	}
 	if err := fill(ctx, k.bootstrap, "plain", shape, b.bytes()); err != nil {
 		return err
 	}
