@@ -2,6 +2,7 @@ package loadgen
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -9,12 +10,19 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"stet/zerocopy/batch"
 )
 
-// probeRate is how often per second the probes of all partitions together try to write.
-const probeRate = 1000
+// probeRate is how many requests per second the probes of all partitions together send, probeConns how many connections
+// they share. A request tries every partition of its connection that is not writable yet: with a thousand
+// partitions each is tried every 16 ms, and the requests are no load of their own.
+const (
+	probeRate  = 1000
+	probeConns = 16
+)
 
-// probeResult is what one partition's probe saw.
+// probeResult is what the probe of one partition saw.
 type probeResult struct {
 	topic     string
 	partition int32
@@ -25,26 +33,44 @@ type probeResult struct {
 	err       error
 }
 
-// prober tries to write to one partition with a warm connection until it is
-// acknowledged, and then reads the record back.
+// prober tries to write to some partitions of a topic that have one leader, over a warm connection, until each has
+// acknowledged a write, and reads the records back over another one.
 type prober struct {
-	l         *layout
-	partition int32
-	c         *conn
-	interval  time.Duration
+	topic      string
+	partitions []int32
+	record     []byte // the batch that is written
+	w, r       *conn
+	interval   time.Duration
 }
 
-// probes opens a connection per leader and topic partition before the clock starts.
+// openProbes opens the connections before the clock starts.
 func openProbes(layouts []*layout) ([]*prober, error) {
+	now := time.Now().UnixMilli()
+	record := batch.Build(nil, batch.Header{Timestamp: now, ProducerID: -1, ProducerEpoch: -1, BaseSequence: -1}, batch.KV{Value: make([]byte, 64)})
 	var all []*prober
+	fail := func(addr string, err error) ([]*prober, error) {
+		closeProbes(all)
+		return nil, fmt.Errorf("cannot reach the leader %s: %w", addr, err)
+	}
+	shares := max(probeConns/len(layouts), 1)
 	for _, l := range layouts {
+		mine := map[string]*prober{} // by leader and share
 		for p, addr := range l.leaders {
-			c, err := dial(addr)
-			if err != nil {
-				closeProbes(all)
-				return nil, fmt.Errorf("cannot reach the leader %s: %w", addr, err)
+			key := fmt.Sprint(addr, " ", p%shares)
+			pr := mine[key]
+			if pr == nil {
+				pr = &prober{topic: l.topic, record: record}
+				var err error
+				if pr.w, err = dial(addr); err != nil {
+					return fail(addr, err)
+				}
+				mine[key] = pr
+				all = append(all, pr)
+				if pr.r, err = dial(addr); err != nil {
+					return fail(addr, err)
+				}
 			}
-			all = append(all, &prober{l: l, partition: int32(p), c: c})
+			pr.partitions = append(pr.partitions, int32(p))
 		}
 	}
 	for _, p := range all {
@@ -55,111 +81,191 @@ func openProbes(layouts []*layout) ([]*prober, error) {
 
 func closeProbes(all []*prober) {
 	for _, p := range all {
-		p.c.close()
+		for _, c := range []*conn{p.w, p.r} {
+			if c != nil {
+				c.close()
+			}
+		}
 	}
 }
 
-// runProbes returns when every partition was written and read, or ctx ended.
+// runProbes returns when every partition was written and read, or ctx ended. The connections begin one after the other,
+// so that the tries are spread evenly.
 func runProbes(ctx context.Context, all []*prober) []probeResult {
-	results := make([]probeResult, len(all))
+	results := make([][]probeResult, len(all))
+	start := time.Now()
 	var wg sync.WaitGroup
 	for i, p := range all {
-		wg.Add(1)
-		go func() { defer wg.Done(); results[i] = p.run(ctx) }()
+		wg.Go(func() { results[i] = p.run(ctx, start.Add(time.Duration(i)*time.Second/probeRate)) })
 	}
 	wg.Wait()
-	return results
+	var flat []probeResult
+	for _, r := range results {
+		flat = append(flat, r...)
+	}
+	return flat
 }
 
-func (p *prober) run(ctx context.Context) probeResult {
-	res := probeResult{topic: p.l.topic, partition: p.partition, offset: -1}
-	codec, err := newCodec("none")
-	if err != nil {
-		res.err = err
-		return res
+func (p *prober) run(ctx context.Context, next time.Time) []probeResult {
+	results := make([]probeResult, len(p.partitions))
+	pending := make([]int, len(p.partitions)) // places in partitions
+	for i, n := range p.partitions {
+		results[i] = probeResult{topic: p.topic, partition: n, offset: -1}
+		pending[i] = i
 	}
-	b := newBatchBuilder(codec, 64, uint64(p.partition))
-	for next := time.Now(); res.firstAck.IsZero(); next = next.Add(p.interval) {
-		if ctx.Err() != nil {
-			res.err = fmt.Errorf("not writable: %w (%d writes refused, the last: %w)", ctx.Err(), res.refused, res.err)
-			return res
+	acked := make(chan []int, len(pending))
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for places := range acked {
+			p.readBack(ctx, results, places)
 		}
+	})
+	defer reader.Wait()
+	defer close(acked)
+	for ; len(pending) > 0; next = next.Add(p.interval) {
 		if d := time.Until(next); d > 0 { // the probe's own schedule
 			select {
 			case <-time.After(d):
 			case <-ctx.Done():
-				continue
 			}
 		}
-		b.add()
-		data, err := b.finish(nil, time.Now().UnixMilli())
+		if ctx.Err() != nil {
+			for _, i := range pending {
+				r := &results[i]
+				r.err = fmt.Errorf("not writable: %w (%d writes refused, the last: %w)", ctx.Err(), r.refused, r.err)
+			}
+			return results
+		}
+		answers, at, err := p.write(pending)
 		if err != nil {
-			res.err = err
-			return res
+			for _, i := range pending {
+				results[i].err = err
+			}
+			return results
 		}
-		off, at, err := p.write(data)
-		var k *kerr.Error
-		switch {
-		case err == nil:
-			res.firstAck, res.offset, res.err = at, off, nil
-		case errors.As(err, &k):
-			res.refused++
-			res.err = err
-		default:
-			res.err = err
-			return res
+		var done, rest []int
+		for n, i := range pending {
+			r := &results[i]
+			if r.err = answers[n].err; r.err != nil {
+				r.refused++
+				rest = append(rest, i)
+				continue
+			}
+			r.firstAck, r.offset = at, answers[n].offset
+			done = append(done, i)
+		}
+		pending = rest
+		if len(done) > 0 {
+			acked <- done
 		}
 	}
-	res.firstRead, res.err = p.readBack(ctx, res.offset)
-	return res
+	return results
 }
 
-func (p *prober) write(data []byte) (offset int64, at time.Time, err error) {
-	type answer struct {
-		off int64
-		at  time.Time
-		err error
+// probeAnswer is what Produce answers for one partition.
+type probeAnswer struct {
+	offset int64
+	err    error
+}
+
+// write tries to write one batch to each of the partitions. The answers are in the order of places.
+func (p *prober) write(places []int) (answers []probeAnswer, at time.Time, err error) {
+	be := binary.BigEndian
+	body := be.AppendUint16(nil, 0xffff) // no transactional id
+	body = be.AppendUint16(body, 0xffff) // acks -1
+	body = be.AppendUint32(body, 30000)
+	body = be.AppendUint32(body, 1)
+	body = be.AppendUint16(body, uint16(len(p.topic)))
+	body = append(body, p.topic...)
+	body = be.AppendUint32(body, uint32(len(places)))
+	for _, i := range places {
+		body = be.AppendUint32(body, uint32(p.partitions[i]))
+		body = be.AppendUint32(body, uint32(len(p.record)))
+		body = append(body, p.record...)
 	}
-	ch := make(chan answer, 1)
-	head := produceHead(p.l.topic, p.partition, -1, len(data))
-	p.c.send(0, produceVersion, false, [][]byte{head, data}, true, func(body []byte, at time.Time, err error) {
-		var off int64
-		if err == nil {
-			off, err = parseProduce(body)
+	done := make(chan struct{})
+	p.w.send(0, produceVersion, false, [][]byte{body}, true, func(b []byte, when time.Time, sendErr error) {
+		defer close(done)
+		if at, err = when, sendErr; err == nil {
+			answers, err = p.parse(b, places)
 		}
-		ch <- answer{off, at, err}
 	})
-	a := <-ch
-	return a.off, a.at, a.err
+	<-done
+	return answers, at, err
 }
 
-func (p *prober) readBack(ctx context.Context, offset int64) (time.Time, error) {
-	req := kmsg.NewPtrFetchRequest()
-	req.Version, req.ReplicaID, req.SessionEpoch = fetchVersion, -1, -1
-	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = 100, 1, 1<<20
-	req.IsolationLevel = 1 // what a fail-over must not leave hanging
-	t := kmsg.NewFetchRequestTopic()
-	t.Topic = p.l.topic
-	rp := kmsg.NewFetchRequestTopicPartition()
-	rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes, rp.CurrentLeaderEpoch = p.partition, offset, 1<<20, -1
-	t.Partitions = append(t.Partitions, rp)
-	req.Topics = append(req.Topics, t)
-	resp := kmsg.NewPtrFetchResponse()
-	for ctx.Err() == nil {
-		var at time.Time
-		if err := p.c.requestAt(req, resp, &at); err != nil {
-			return time.Time{}, err
+func (p *prober) parse(body []byte, places []int) ([]probeAnswer, error) {
+	resp := kmsg.NewPtrProduceResponse()
+	resp.Version = produceVersion
+	if err := resp.ReadFrom(body); err != nil {
+		return nil, err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != len(places) {
+		return nil, errors.New("the answer to Produce lacks partitions")
+	}
+	answers := make([]probeAnswer, len(places))
+	for n, i := range places {
+		rp := &resp.Topics[0].Partitions[n]
+		if rp.Partition != p.partitions[i] {
+			return nil, fmt.Errorf("the answer to Produce has partition %d in place of %d", rp.Partition, p.partitions[i])
 		}
-		if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-			return time.Time{}, errors.New("the answer to Fetch lacks the partition")
+		err := kerr.ErrorForCode(rp.ErrorCode)
+		if err != nil && rp.ErrorMessage != nil && *rp.ErrorMessage != "" {
+			err = fmt.Errorf("%w (%s)", err, *rp.ErrorMessage)
 		}
-		part := &resp.Topics[0].Partitions[0]
-		if err := kerr.ErrorForCode(part.ErrorCode); err != nil {
-			return time.Time{}, err
+		answers[n] = probeAnswer{rp.BaseOffset, err}
+	}
+	return answers, nil
+}
+
+// readBack fetches the records of places until each was seen.
+func (p *prober) readBack(ctx context.Context, results []probeResult, places []int) {
+	at := map[int32]int{}
+	for _, i := range places {
+		at[p.partitions[i]] = i
+	}
+	err := p.fetchAll(ctx, results, at)
+	for _, i := range at { // what was not seen
+		if err == nil {
+			err = ctx.Err()
 		}
-		if len(part.RecordBatches) > 0 {
-			return at, nil
+		results[i].err = fmt.Errorf("offset %d was acknowledged but cannot be read: %w", results[i].offset, err)
+	}
+}
+
+// fetchAll removes from at what it has read.
+func (p *prober) fetchAll(ctx context.Context, results []probeResult, at map[int32]int) error {
+	for len(at) > 0 && ctx.Err() == nil {
+		req := kmsg.NewPtrFetchRequest()
+		req.Version, req.ReplicaID, req.SessionEpoch = fetchVersion, -1, -1
+		req.MaxWaitMillis, req.MinBytes, req.MaxBytes = 100, 1, 1<<20
+		req.IsolationLevel = 1 // what a fail-over must not leave hanging
+		t := kmsg.NewFetchRequestTopic()
+		t.Topic = p.topic
+		for n, i := range at {
+			rp := kmsg.NewFetchRequestTopicPartition()
+			rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes, rp.CurrentLeaderEpoch = n, results[i].offset, 4<<10, -1
+			t.Partitions = append(t.Partitions, rp)
+		}
+		req.Topics = append(req.Topics, t)
+		resp := kmsg.NewPtrFetchResponse()
+		var when time.Time
+		if err := p.r.requestAt(req, resp, &when); err != nil {
+			return err
+		}
+		if len(resp.Topics) != 1 {
+			return errors.New("the answer to Fetch lacks the topic")
+		}
+		for j := range resp.Topics[0].Partitions {
+			part := &resp.Topics[0].Partitions[j]
+			if err := kerr.ErrorForCode(part.ErrorCode); err != nil {
+				return err
+			}
+			if i, ok := at[part.Partition]; ok && len(part.RecordBatches) > 0 {
+				results[i].firstRead = when
+				delete(at, part.Partition)
+			}
 		}
 	}
-	return time.Time{}, fmt.Errorf("offset %d was acknowledged but cannot be read: %w", offset, ctx.Err())
+	return nil
 }
