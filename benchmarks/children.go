@@ -68,7 +68,7 @@ func (b *bench) raw(ctx context.Context, addr, topic string, args ...string) (us
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return usage{}, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // the whole work folder goes at the end
 	out, err := b.child(ctx, append([]string{"receive", "--addr", addr, "--topic", topic, "--dir", dir}, args...)...)
 	if err != nil {
 		return usage{}, err

@@ -85,10 +85,10 @@ func names(list []scenario) string {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := command(ctx, os.Args[1:]); err != nil {
+	err := command(ctx, os.Args[1:])
+	stop()
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "benchmarks: %v\n", err)
-		stop()
 		os.Exit(1)
 	}
 }

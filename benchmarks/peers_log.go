@@ -74,7 +74,7 @@ func (b *bench) kafkaLog(ctx context.Context) error {
 		}
 		ms, err := strconv.ParseFloat(m[2], 64)
 		if err != nil || m[1] == "0" {
-			return fmt.Errorf("Kafka says %q", m[0])
+			return fmt.Errorf("the log of Kafka says %q", m[0])
 		}
 		open.add(o.Open.Seconds()*1e3, ms)
 	}
@@ -114,7 +114,7 @@ func (k *kafka) logged(re *regexp.Regexp) ([]string, error) {
 	}
 	all := re.FindAllStringSubmatch(string(text), -1)
 	if len(all) == 0 {
-		return nil, fmt.Errorf("Kafka's log has no line like %q", re)
+		return nil, fmt.Errorf("the log of Kafka has no line like %q", re)
 	}
 	return all[len(all)-1], nil
 }
@@ -148,7 +148,7 @@ func (k *kafka) cleaned(ctx context.Context) (mb, secs float64, err error) {
 		select {
 		case <-time.After(200 * time.Millisecond):
 		case <-ctx.Done():
-			return 0, 0, errors.New("Kafka's cleaner does not come to rest, or has not begun")
+			return 0, 0, errors.New("the cleaner of Kafka does not come to rest, or has not begun")
 		}
 	}
 	return mb, secs, nil

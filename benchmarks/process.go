@@ -82,10 +82,6 @@ func readIO(pid int) (c ioCounts, err error) {
 	return c, nil
 }
 
-func (c ioCounts) sub(o ioCounts) ioCounts {
-	return ioCounts{c.readCalls - o.readCalls, c.writeCalls - o.writeCalls, c.readBytes - o.readBytes, c.writeBytes - o.writeBytes}
-}
-
 // stet is a running broker.
 type stet struct {
 	addr, http, dir string

@@ -90,7 +90,7 @@ func (b *bench) recovery(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // the whole work folder goes at the end
 	var rate pairs
 	for range b.rounds {
 		if err := unclean(dir); err != nil {

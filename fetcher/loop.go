@@ -23,7 +23,7 @@ type loop struct {
 	m      *Manager
 	mirror string
 	key    loopKey
-		gate   *gate
+	gate   *gate
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   chan struct{}

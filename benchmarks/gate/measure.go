@@ -43,7 +43,7 @@ func Measure(ctx context.Context, o Options) (*growth.Run, error) {
 	if g.logs, err = log.OpenManager(log.ManagerOptions{FS: fileSystem{vfs.OS, &g.w}, Dirs: []string{o.Dir}, NodeID: 1, Cleaner: log.CleanerConfig{Threads: -1}}, func(string) log.Config { return log.DefaultConfig() }); err != nil {
 		return nil, err
 	}
-	defer g.logs.Close()
+	defer func() { _ = g.logs.Close() }() // of no use any more
 	g.fetchers = fetcher.NewManager(fetcher.Options{Events: g, Counters: g.counters})
 	defer g.fetchers.Close()
 	if _, err := g.copy(ctx, "warm", nil, nil); err != nil {
