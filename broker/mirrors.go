@@ -83,7 +83,7 @@ func (b *Broker) throttled(topic string, partition int32) bool {
 	if !ok {
 		v, _ = configs.BrokerValue(b.levels(img), key)
 	}
-	return configs.ThrottledReplicas(v, partition, b.node)
+	return configs.Replicas(v).Contains(partition, b.node)
 }
 
 func (m *mirrors) close() { m.Close() }

@@ -8,7 +8,7 @@ import (
 // Throttled partitions have loops of their own, so that others are not touched: their fetches ask for no more
 // than was reserved, and bytes that were read are never delayed.
 type Throttle interface {
-	// Reserve takes up to want bytes, but at least least or what a burst can hold. 0: ask again after retry.
+	// Reserve takes up to want bytes, but at least least or half of what a burst can hold. 0: ask again after retry.
 	Reserve(now time.Time, least, want int64) (granted int64, retry time.Duration)
 	// Settle says how many bytes of a reservation were used.
 	Settle(now time.Time, granted, used int64)

@@ -15,6 +15,12 @@ const Unlimited = math.MaxInt64
 // rate by more than this (SPEC section 12 allows 1.2 times).
 const burst = 0.1
 
+// atRest is when to ask a limiter of rate 0 again.
+const atRest = time.Minute
+
+// longestDebt is how far bytes that nobody may hold back can push others away: the time over which a rate is judged.
+const longestDebt = 10 // seconds
+
 // Limiter bounds bytes per second. Bytes are reserved before they are asked for,
 // and what was reserved and did not come is given back, so bytes that were read
 // are never delayed. Only a single batch that is larger than what was reserved
@@ -56,7 +62,7 @@ func (l *Limiter) SetRate(now time.Time, bytesPerSecond int64) {
 func (l *Limiter) Limited() bool { return !math.IsInf(l.rate.Load(), 1) }
 
 func (l *Limiter) capacity() float64 {
-	if r := l.rate.Load(); !math.IsInf(r, 1) {
+	if r := l.rate.Load(); r > 0 && !math.IsInf(r, 1) {
 		return max(r*burst, 1)
 	}
 	return 0
@@ -71,7 +77,7 @@ func (l *Limiter) fill(now time.Time) {
 	}
 }
 
-// Reserve takes up to want bytes, and at least least (or all that a burst can
+// Reserve takes up to want bytes, and at least least (or half of what a burst can
 // hold, if that is less). 0 bytes: ask again after the returned time.
 func (l *Limiter) Reserve(now time.Time, least, want int64) (granted int64, retry time.Duration) {
 	l.mu.Lock()
@@ -81,7 +87,11 @@ func (l *Limiter) Reserve(now time.Time, least, want int64) (granted int64, retr
 		return want, 0
 	}
 	l.fill(now)
-	need := min(float64(min(least, want)), l.capacity())
+	if r <= 0 {
+		return 0, atRest
+	}
+	// Not the whole bucket: what flows in until somebody asks who was told to come back would be lost.
+	need := min(float64(min(least, want)), max(l.capacity()/2, 1))
 	if l.tokens < need-0.5 || l.tokens < 0.5 { // half a byte of rounding
 		missing := max(need, 1) - l.tokens
 		return 0, time.Duration(math.Ceil(missing / r * float64(time.Second)))
@@ -101,4 +111,17 @@ func (l *Limiter) Settle(now time.Time, granted, used int64) {
 	}
 	l.fill(now)
 	l.tokens = min(l.tokens+float64(granted-used), l.capacity())
+}
+
+// charge counts bytes that passed without having been reserved, since they may not be held back.
+func (l *Limiter) charge(now time.Time, used int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if used <= 0 || !l.Limited() {
+		return
+	}
+	l.fill(now)
+	if floor := -longestDebt * l.rate.Load(); l.tokens > floor {
+		l.tokens = max(l.tokens-float64(used), floor)
+	}
 }

@@ -14,6 +14,7 @@ func TestLimiterKeepsTheRate(t *testing.T) {
 		rate := rapid.Int64Range(50_000, 200_000_000).Draw(t, "rate")
 		batch := rapid.Int64Range(200, 1<<20).Draw(t, "batch")
 		rtt := time.Duration(rapid.Int64Range(0, 40).Draw(t, "rtt ms")) * time.Millisecond
+		late := rapid.Int64Range(0, 20).Draw(t, "timers late by ms")
 		start := time.Unix(1000, 0)
 		now := start
 		l := NewLimiter(now, rate)
@@ -25,7 +26,7 @@ func TestLimiterKeepsTheRate(t *testing.T) {
 				if retry <= 0 {
 					t.Fatal("nothing granted and nothing to wait for")
 				}
-				now = now.Add(retry)
+				now = now.Add(retry + time.Duration(late)*time.Millisecond)
 				continue
 			}
 			now = now.Add(rtt + 50*time.Microsecond)
@@ -55,31 +56,74 @@ func TestLimiterKeepsTheRate(t *testing.T) {
 	})
 }
 
-func TestLimiterFollowsAChange(t *testing.T) {
+// line is a fetch loop with responses of up to size bytes in whole batches that come at once.
+type line struct {
+	l           *Limiter
+	now         time.Time
+	batch, size int64
+}
+
+// second fetches for a second of the clock and returns the bytes.
+func (c *line) second() (bytes int64) {
+	end := c.now.Add(time.Second)
+	for c.now.Before(end) {
+		granted, retry := c.l.Reserve(c.now, 64<<10, c.size)
+		if granted == 0 {
+			c.now = c.now.Add(min(retry, end.Sub(c.now)))
+			continue
+		}
+		used := max(granted/c.batch, 1) * c.batch
+		c.now = c.now.Add(time.Millisecond)
+		c.l.Settle(c.now, granted, used)
+		bytes += used
+	}
+	return bytes
+}
+
+// TestRateIsChangedLive: 50, 200 and 20 MB/s, ten seconds each (C41): the first full second that begins 1 s after a change obeys the
+// new rate, no second is above 1.2 times it beyond a batch, and ten seconds are off by at most 2 %.
+func TestRateIsChangedLive(t *testing.T) {
+	const batch = 64 << 10
+	c := &line{now: time.Unix(1000, 0), batch: batch, size: 10 << 20}
+	c.l = NewLimiter(c.now, 1_000_000)
+	for _, rate := range []int64{50_000_000, 200_000_000, 20_000_000, 1_000_000} {
+		c.l.SetRate(c.now, rate)
+		c.second()
+		var ten int64
+		for s := range 10 {
+			n := c.second()
+			if n > rate*12/10+batch || n < rate*8/10-batch {
+				t.Errorf("rate %d, second %d after the change: %d bytes", rate, s+2, n)
+			}
+			ten += n
+		}
+		if off := max(ten-10*rate, 10*rate-ten); off > max(rate/5, batch) {
+			t.Errorf("rate %d: %d bytes in ten seconds", rate, ten)
+		}
+	}
+}
+
+// TestLargeResponsesUnderALowRate: responses of 10 MiB under 8 MB/s are cut to what the rate allows, so no second has a whole one (C78).
+func TestLargeResponsesUnderALowRate(t *testing.T) {
+	const rate, batch = 8_000_000, 1 << 20
+	c := &line{now: time.Unix(1000, 0), batch: batch, size: 10 << 20}
+	c.l = NewLimiter(c.now, rate)
+	var ten int64
+	for s := range 10 {
+		n := c.second()
+		if n > rate*12/10+batch {
+			t.Errorf("second %d: %d bytes at a rate of %d", s, n, rate)
+		}
+		ten += n
+	}
+	if off := max(ten-10*rate, 10*rate-ten); off > 10*rate/50 {
+		t.Errorf("%d bytes in ten seconds at a rate of %d", ten, rate)
+	}
+}
+
+func TestUnlimited(t *testing.T) {
 	now := time.Unix(1000, 0)
 	l := NewLimiter(now, 50_000_000)
-	use := func(d time.Duration) (bytes int64) {
-		end := now.Add(d)
-		for now.Before(end) {
-			granted, retry := l.Reserve(now, 64<<10, 1<<20)
-			if granted == 0 {
-				now = now.Add(min(retry, end.Sub(now)))
-				continue
-			}
-			now = now.Add(time.Millisecond)
-			l.Settle(now, granted, granted)
-			bytes += granted
-		}
-		return bytes
-	}
-	use(2 * time.Second)
-	for _, rate := range []int64{200_000_000, 20_000_000, 1_000_000} {
-		l.SetRate(now, rate)
-		use(time.Second)
-		if got := use(time.Second); got > rate*12/10 || got < rate*8/10 {
-			t.Errorf("%d bytes in the second second at a rate of %d", got, rate)
-		}
-	}
 	l.SetRate(now, Unlimited)
 	if granted, _ := l.Reserve(now, 1, 1<<40); granted != 1<<40 || l.Limited() {
 		t.Errorf("unlimited grants %d", granted)

@@ -126,8 +126,8 @@ var brokerDefs = []Def{
 	{Name: "mirror.fetch.memory.bytes", Type: Long, Default: "134217728", Dynamic: true, check: atLeast(Long, 1<<20), Doc: "The memory for fetched data of all mirrors."},
 	{Name: "mirror.metrics.max.partitions", Type: Int, Default: "2000", Dynamic: true, check: atLeast(Int, 0), Doc: "The most partitions with metrics of their own."},
 	// replication quotas: dynamic only in Kafka
-	{Name: "leader.replication.throttled.rate", Type: Long, Default: maxLong, Dynamic: true, Unused: true, check: atLeast(Long, 0), Doc: "Throttle of intra-cluster replication; without a meaning yet."},
-	{Name: "follower.replication.throttled.rate", Type: Long, Default: maxLong, Dynamic: true, Unused: true, check: atLeast(Long, 0), Doc: "Throttle of intra-cluster replication; without a meaning yet."},
+	{Name: "leader.replication.throttled.rate", Type: Long, NoDefault: true, Dynamic: true, Unused: true, check: atLeast(Long, 0), Doc: "Bytes per second for replicas throttled on the leader's side, unlimited unless set; without a meaning while there is one broker."},
+	{Name: "follower.replication.throttled.rate", Type: Long, NoDefault: true, Dynamic: true, Unused: true, check: atLeast(Long, 0), Doc: "Bytes per second for replicas throttled on the follower's side, unlimited unless set; without a meaning while there is one broker."},
 	{Name: "replica.alter.log.dirs.io.max.bytes.per.second", Type: Long, Default: maxLong, Dynamic: true, Unused: true, check: atLeast(Long, 0), Doc: "Throttle of moves between directories; without a meaning yet."},
 }
 

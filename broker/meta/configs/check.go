@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"stet/quota"
 )
 
 // check is a rule for values and its text, which follows "it must be".
@@ -80,16 +82,9 @@ func or(extra string, c check) check {
 	return check{func(v string) bool { return v == extra || c.ok(v) }, c.allowed + " or " + extra}
 }
 
-var throttledReplica = regexp.MustCompile(`^[0-9]+:[0-9]+$`)
-
 // throttledReplicas is "*" or a list of partition:broker; empty for none.
 func throttledReplicas() check {
-	return check{func(v string) bool {
-		if v = strings.TrimSpace(v); v == "*" || v == "none" {
-			return true
-		}
-		return !slices.ContainsFunc(SplitList(v), func(p string) bool { return !throttledReplica.MatchString(p) })
-	}, "empty, * or a list of PARTITION:BROKER"}
+	return check{func(v string) bool { _, err := quota.ParseReplicas(v); return err == nil }, "empty, * or a list of PARTITION:BROKER"}
 }
 
 // patterns is a list of RE2 expressions.

@@ -56,6 +56,13 @@ func TestCheck(t *testing.T) {
 		{Topic, "mirror.replication.throttled.replicas", "0:1,2:3", ""},
 		{Topic, "mirror.replication.throttled.replicas", "*", ""},
 		{Topic, "mirror.replication.throttled.replicas", "0-1", "PARTITION:BROKER"},
+		{Topic, "leader.replication.throttled.replicas", "0:1,,1:1,", ""}, // as Kafka 4.3 does
+		{Topic, "leader.replication.throttled.replicas", "none", "Invalid value none for configuration leader.replication.throttled.replicas: it must be empty, * or a list of PARTITION:BROKER"},
+		{Topic, "follower.replication.throttled.replicas", "0:1,*", "PARTITION:BROKER"},
+		{Topic, "follower.replication.throttled.replicas", "0:1:1", "PARTITION:BROKER"},
+		{Broker, "leader.replication.throttled.rate", "0", ""},
+		{Broker, "leader.replication.throttled.rate", "-1", "Invalid value -1 for configuration leader.replication.throttled.rate: it must be a whole number of at least 0"},
+		{Broker, "follower.replication.throttled.rate", "fast", "follower.replication.throttled.rate"},
 		{Topic, "preallocate", "yes", "true or false"},
 		{Broker, "log.retention.hours", "12", ""},
 		{Broker, "log.retention.hour", "12", "log.retention.hours"},
@@ -177,8 +184,8 @@ func TestBrokerEntries(t *testing.T) {
 	}
 }
 
-func TestThrottledReplicas(t *testing.T) {
-	if !ThrottledReplicas("0:1, 2:3", 2, 3) || ThrottledReplicas("0:1,2:3", 2, 1) || !ThrottledReplicas("*", 9, 9) || ThrottledReplicas("", 0, 0) {
+func TestReplicas(t *testing.T) {
+	if !Replicas("0:1, 2:3").Contains(2, 3) || Replicas("0:1,2:3").Contains(2, 1) || !Replicas("*").Contains(9, 9) || Replicas("").Contains(0, 0) || Replicas("0:1,none").Contains(0, 1) {
 		t.Error("throttled replicas are read wrongly")
 	}
 }

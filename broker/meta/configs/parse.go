@@ -3,6 +3,8 @@ package configs
 import (
 	"strconv"
 	"strings"
+
+	"stet/quota"
 )
 
 // The value readers panic on a value that Check would have refused: everything
@@ -40,18 +42,12 @@ func Float(values map[string]string, key string) float64 {
 	return f
 }
 
-// ThrottledReplicas says whether the list of a throttled-replicas key names a
-// partition's replica on a broker.
-func ThrottledReplicas(value string, partition, broker int32) bool {
-	value = strings.TrimSpace(value)
-	if value == "*" {
-		return true
+// Replicas reads the value of a throttled-replicas key. One that Check refuses (an older version may
+// have stored it) throttles nothing.
+func Replicas(value string) quota.Replicas {
+	r, err := quota.ParseReplicas(value)
+	if err != nil {
+		return quota.Replicas{}
 	}
-	want := strconv.Itoa(int(partition)) + ":" + strconv.Itoa(int(broker))
-	for _, p := range SplitList(value) {
-		if p == want {
-			return true
-		}
-	}
-	return false
+	return r
 }
