@@ -8,16 +8,20 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"stet/zerocopy"
 )
 
 // conn is one pipelined connection to a broker. Requests are answered in order;
 // a callback gets each answer's body on the reader's goroutine.
 type conn struct {
-	nc net.Conn
-	bw *bufio.Writer
+	nc   net.Conn
+	head []byte      // of the request that is written
+	vec  net.Buffers // its pieces
 
 	mu      sync.Mutex
 	pending []pendingAnswer
@@ -37,11 +41,25 @@ const maxAnswer = 256 << 20
 func dial(addr string) (*conn, error) {
 	nc, err := net.DialTimeout("tcp", addr, 5*time.Second)
 	if err != nil {
-		return nil, err
+		return nil, plain(err)
 	}
-	c := &conn{nc: nc, bw: bufio.NewWriterSize(nc, 64<<10), done: make(chan struct{})}
+	if tcp, ok := nc.(*net.TCPConn); ok {
+		zerocopy.Unpaced(tcp)
+	}
+	return newConn(nc), nil
+}
+
+func newConn(nc net.Conn) *conn {
+	c := &conn{nc: nc, done: make(chan struct{})}
 	go c.read()
-	return c, nil
+	return c
+}
+
+// broken is what ended the connection, nil while it lives.
+func (c *conn) broken() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
 }
 
 func (c *conn) close() {
@@ -67,8 +85,7 @@ func (c *conn) send(key, version int16, flexible bool, body [][]byte, answered b
 	}
 	c.mu.Unlock()
 	const client = "stet-loadgen"
-	head := make([]byte, 0, 32)
-	head = binary.BigEndian.AppendUint32(head, 0)
+	head := append(c.head[:0], 0, 0, 0, 0)
 	head = binary.BigEndian.AppendUint16(head, uint16(key))
 	head = binary.BigEndian.AppendUint16(head, uint16(version))
 	head = binary.BigEndian.AppendUint32(head, uint32(id))
@@ -77,21 +94,18 @@ func (c *conn) send(key, version int16, flexible bool, body [][]byte, answered b
 	if flexible {
 		head = append(head, 0)
 	}
+	c.head = head
 	size := len(head) - 4
+	vec := append(c.vec[:0], head)
 	for _, b := range body {
 		size += len(b)
+		vec = append(vec, b)
 	}
 	binary.BigEndian.PutUint32(head, uint32(size))
-	_, err := c.bw.Write(head)
-	for _, b := range body {
-		if err == nil {
-			_, err = c.bw.Write(b)
-		}
-	}
-	if err == nil {
-		err = c.bw.Flush()
-	}
+	c.vec = vec
+	_, err := vec.WriteTo(c.nc) // one writev, nothing is copied on the way
 	if err != nil {
+		err = plain(err)
 		c.fail(err)
 	}
 	if !answered {
@@ -114,6 +128,25 @@ func (c *conn) requestAt(req kmsg.Request, resp kmsg.Response, at *time.Time) er
 	return <-result
 }
 
+// plain is a connection's error in words for a user: without addresses that say nothing, or the name of a function of ours.
+func plain(err error) error {
+	var op *net.OpError
+	var sys syscall.Errno
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("the server closed the connection")
+	case errors.Is(err, net.ErrClosed):
+		return errors.New("the connection was given up")
+	case errors.As(err, &sys):
+		return sys
+	case errors.As(err, &op) && op.Timeout():
+		return errors.New("no answer in time")
+	case errors.As(err, &op) && op.Err != nil:
+		return op.Err
+	}
+	return err
+}
+
 func (c *conn) fail(err error) {
 	c.mu.Lock()
 	if c.err == nil {
@@ -129,6 +162,9 @@ func (c *conn) read() {
 	var buf []byte
 	for {
 		body, err := readAnswer(br, &buf)
+		if err != nil {
+			err = plain(err)
+		}
 		at := time.Now()
 		c.mu.Lock()
 		if err == nil && len(c.pending) == 0 {

@@ -24,6 +24,10 @@ type Options struct {
 	Warmup      time.Duration
 	Seed        uint64
 	CPU         map[string]int // NAME -> PID
+	// InFlight are the unanswered requests of a connection; 0: 5 at a rate, any number (256 MiB together) without one.
+	InFlight int
+	// MaxSlip bounds how late the generator itself may be in a valid run; 0: MaxSlip.
+	MaxSlip time.Duration
 	// Acked is told of every acknowledged batch, in no order between partitions; it may be nil.
 	Acked func(partition int32, baseOffset int64, records, bytes int, at time.Time)
 	// Progress gets a line now and then; it may be nil.
@@ -109,6 +113,10 @@ func (o *Options) Check() error {
 		return fmt.Errorf("--duration %s is not above 0", o.Duration)
 	case o.Warmup < 0:
 		return fmt.Errorf("--warmup %s is negative", o.Warmup)
+	case o.InFlight < 0 || o.InFlight > 10000:
+		return fmt.Errorf("--in-flight %d; allowed are 0 (5 at a rate, else as many as fit into 256 MiB) to 10000", o.InFlight)
+	case o.MaxSlip < 0:
+		return fmt.Errorf("--max-slip %s is negative", o.MaxSlip)
 	case o.Linger < 0:
 		return fmt.Errorf("--linger %s is negative", o.Linger)
 	case o.Acks < -1 || o.Acks > 1:

@@ -20,263 +20,184 @@ const produceVersion = 8
 // stalls longer than this lasts makes slip, never a skipped slot.
 const maxInFlight = 256 << 20
 
+// pacedInFlight are the requests that a connection has unanswered at a fixed rate,
+// as with Kafka's producer (max.in.flight.requests.per.connection). What is due
+// meanwhile waits here: in the response time, not in the service time.
+const pacedInFlight = 5
+
+const (
+	// latePatience is how long after its end a run goes on sending what is due and waiting for answers.
+	latePatience = 30 * time.Second
+	// cancelPatience is the same after it was cancelled.
+	cancelPatience = 5 * time.Second
+)
+
 // load is one run of producers against one topic.
 type load struct {
-	o      Options
-	t      *target
-	layout *layout
+	o       Options
+	layout  *layout
+	payload *payload
 
 	response, service, slip *Recorder
+	late                    *Recorder    // how late the generator itself was, batch by batch
 	records, bytes          atomic.Int64 // acknowledged after the warm-up
 	wire                    atomic.Int64 // batch bytes of the same
 	acked                   atomic.Int64 // batch bytes from the first one on
 	errors                  atomic.Int64
+	unsent                  atomic.Int64 // records that were due and never sent
+	last                    atomic.Int64 // ns after from: the last acknowledgement
 	lastErr                 atomic.Value
-	refused                 atomic.Pointer[error] // the first final answer, which ends the run
 	inFlight                *budget
 	// onAck, if set, is told of every acknowledged batch with the intended time of its first record and the step to the next.
 	onAck func(partition int32, base int64, records int, first time.Time, step time.Duration)
+	dial  func(addr string) (*conn, error)
 	from  time.Time // measured from here
+	start time.Time
+
+	mu     sync.Mutex
+	conns  []*conn
+	fatal  error         // what ended the run
+	ended  chan struct{} // closed with fatal
+	halted chan struct{} // closed when nothing is waited for any more
 }
 
-// budget is a counting limit of bytes in flight.
-type budget struct {
-	mu    sync.Mutex
-	cond  *sync.Cond
-	used  int64
-	limit int64
-}
-
-func newBudget(limit int64) *budget {
-	b := &budget{limit: limit}
-	b.cond = sync.NewCond(&b.mu)
-	return b
-}
-
-func (b *budget) take(n int64) {
-	b.mu.Lock()
-	for b.used > 0 && b.used+n > b.limit {
-		b.cond.Wait()
-	}
-	b.used += n
-	b.mu.Unlock()
-}
-
-func (b *budget) give(n int64) {
-	b.mu.Lock()
-	b.used -= n
-	b.mu.Unlock()
-	b.cond.Broadcast()
-}
-
-func (b *budget) waitEmpty() {
-	b.mu.Lock()
-	for b.used > 0 {
-		b.cond.Wait()
-	}
-	b.mu.Unlock()
-}
-
-func newLoad(t *target, l *layout, o Options) *load {
-	return &load{o: o, t: t, layout: l, response: NewRecorder(), service: NewRecorder(), slip: NewRecorder(), inFlight: newBudget(maxInFlight)}
-}
-
-// run produces until the duration is over or ctx ends, and waits for the acknowledgements.
-func (l *load) run(ctx context.Context) error {
-	start := time.Now().Add(20 * time.Millisecond)
-	l.from = start.Add(l.o.Warmup)
-	end := l.from.Add(l.o.Duration)
-	var wg sync.WaitGroup
-	errs := make([]error, l.o.Producers)
-	for i := range l.o.Producers {
-		p, err := newProducer(l, i)
-		if err != nil {
-			return err
-		}
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			errs[i] = p.run(ctx, start, end)
-		}()
-	}
-	wg.Wait()
-	if err := l.refused.Load(); err != nil {
-		return fmt.Errorf("topic %s: %w", l.layout.topic, *err)
-	}
-	return errors.Join(errs...)
-}
-
-// producer owns the partitions i, i+n, i+2n, ... or, with more producers than
-// partitions, shares one. It has connections of its own.
-type producer struct {
-	l       *load
-	conns   map[string]*conn
-	parts   []int32
-	builder *batchBuilder
-	first   time.Time // intended time of the first record in the builder
-	opened  time.Time
-	next    int
-	limit   int // records per batch
-	share   float64
-}
-
-func newProducer(l *load, i int) (*producer, error) {
-	codec, err := newCodec(l.o.Compression)
+func newLoad(l *layout, o Options) (*load, error) {
+	codec, err := newCodec(o.Compression)
 	if err != nil {
 		return nil, err
 	}
-	p := &producer{l: l, conns: map[string]*conn{}, builder: newBatchBuilder(codec, l.o.RecordSize, l.o.Seed+uint64(i)), share: 1 / float64(l.o.Producers)}
-	n := len(l.layout.leaders)
-	for k := i % n; k < n; k += l.o.Producers {
-		p.parts = append(p.parts, int32(k))
-	}
-	p.limit = max(1, l.o.BatchSize/p.builder.recordBytes())
-	return p, nil
+	return &load{
+		o: o, layout: l, payload: newPayload(codec, o.RecordSize, o.BatchSize, o.Seed), dial: dial,
+		response: NewRecorder(), service: NewRecorder(), slip: NewRecorder(), late: NewRecorder(),
+		inFlight: newBudget(maxInFlight), ended: make(chan struct{}), halted: make(chan struct{}),
+	}, nil
 }
 
-func (p *producer) run(ctx context.Context, start, end time.Time) error {
-	defer p.close()
-	rate := p.l.o.Rate.Records(p.l.o.RecordSize) * p.share
-	if rate <= 0 {
-		return p.flatOut(ctx, end)
+// run produces until the duration is over, ctx ends or the target is lost, and waits for the acknowledgements.
+func (l *load) run(ctx context.Context) error {
+	l.start = time.Now().Add(20 * time.Millisecond)
+	l.from = l.start.Add(l.o.Warmup)
+	end := l.from.Add(l.o.Duration)
+	unwatch := l.watch(ctx, end)
+	defer unwatch()
+	var wg sync.WaitGroup
+	for i := range l.o.Producers {
+		p := newProducer(l, i)
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			p.run(ctx, end)
+		}()
 	}
-	s := NewSchedule(start, rate)
-	var k int64
-	for ctx.Err() == nil && p.l.refused.Load() == nil {
-		now := time.Now()
-		for due := s.Due(now); k < due; k++ {
-			at := s.At(k)
-			if !at.Before(end) {
-				return p.finish(s.Step())
-			}
-			if p.builder.count == 0 {
-				p.first, p.opened = at, at
-			}
-			p.builder.add()
-			if p.builder.count >= p.limit {
-				if err := p.send(s.Step()); err != nil {
-					return err
-				}
-			}
-		}
-		if p.builder.count > 0 && time.Since(p.opened) >= p.l.o.Linger {
-			if err := p.send(s.Step()); err != nil {
-				return err
-			}
-		}
-		wait := time.Until(s.At(k))
-		if p.builder.count > 0 {
-			wait = min(wait, time.Until(p.opened.Add(p.l.o.Linger)))
-		}
-		if wait > 0 { // pacing against the schedule, the one legitimate use of a sleep
-			time.Sleep(min(wait, 50*time.Millisecond))
-		}
-	}
-	return p.finish(s.Step())
+	wg.Wait()
+	l.halt() // all is answered or given up
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fatal
 }
 
-// flatOut keeps the in-flight budget full; intended is when it was sent.
-func (p *producer) flatOut(ctx context.Context, end time.Time) error {
-	for ctx.Err() == nil && p.l.refused.Load() == nil && time.Now().Before(end) {
-		p.first = time.Now()
-		for p.builder.count < p.limit {
-			p.builder.add()
+// watch ends the waiting a while after the run should have ended.
+func (l *load) watch(ctx context.Context, end time.Time) (stop func()) {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		late := time.NewTimer(time.Until(end) + latePatience)
+		defer late.Stop()
+		select {
+		case <-ctx.Done():
+			grace := time.NewTimer(cancelPatience)
+			defer grace.Stop()
+			select {
+			case <-grace.C:
+			case <-l.ended:
+			case <-done:
+				return
+			}
+		case <-late.C:
+			l.fail(fmt.Errorf("%d MB were not answered %s after the end", (l.inFlightBytes()+999_999)/1_000_000, latePatience))
+		case <-l.ended:
+		case <-done:
+			return
 		}
-		if err := p.send(0); err != nil {
-			return err
-		}
-	}
-	return p.finish(0)
+		l.halt()
+	})
+	return func() { close(done); wg.Wait() }
 }
 
-func (p *producer) finish(step time.Duration) error {
-	if p.builder.count > 0 {
-		if err := p.send(step); err != nil {
-			return err
-		}
-	}
-	p.l.inFlight.waitEmpty()
-	return nil
+func (l *load) inFlightBytes() int64 {
+	l.inFlight.mu.Lock()
+	defer l.inFlight.mu.Unlock()
+	return l.inFlight.used
 }
 
-func (p *producer) close() {
-	for _, c := range p.conns {
+// fail ends the run; the first reason counts.
+func (l *load) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fatal == nil {
+		l.fatal = err
+		close(l.ended)
+	}
+}
+
+// halt closes all connections, whose unanswered requests end with an error.
+func (l *load) halt() {
+	l.mu.Lock()
+	select {
+	case <-l.halted:
+	default:
+		close(l.halted)
+	}
+	conns := l.conns
+	l.conns = nil
+	l.mu.Unlock()
+	l.inFlight.close()
+	for _, c := range conns {
 		c.close()
 	}
 }
 
-func (p *producer) conn(addr string) (*conn, error) {
-	if c := p.conns[addr]; c != nil {
-		return c, nil
+// over says that nothing more is to be sent.
+func (l *load) over(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+	case <-l.ended:
+	case <-l.halted:
+	default:
+		return false
 	}
-	c, err := dial(addr)
+	return true
+}
+
+// open connects to a leader.
+func (l *load) open(addr string) (*conn, error) {
+	c, err := l.dial(addr)
 	if err != nil {
-		return nil, fmt.Errorf("cannot reach the leader %s: %w", addr, err)
+		return nil, err
 	}
-	p.conns[addr] = c
+	l.mu.Lock()
+	select {
+	case <-l.halted:
+		l.mu.Unlock()
+		c.close()
+		return nil, errors.New("the run is over")
+	default:
+	}
+	l.conns = append(l.conns, c)
+	l.mu.Unlock()
 	return c, nil
 }
 
-func (p *producer) send(step time.Duration) error {
-	l := p.l
-	part := p.parts[p.next%len(p.parts)]
-	p.next++
-	count, first := p.builder.count, p.first
-	batch, err := p.builder.finish(nil, time.Now().UnixMilli())
-	if err != nil {
-		return err
-	}
-	size := int64(len(batch))
-	l.inFlight.take(size)
-	c, err := p.conn(l.layout.leaders[part])
-	if err != nil {
-		l.inFlight.give(size)
-		return err
-	}
-	sent := time.Now()
-	measured := !first.Before(l.from)
-	if measured {
-		l.slip.RecordSpaced(sent.Sub(first), -step, count)
-	}
-	done := func(body []byte, at time.Time, err error) {
-		base := int64(-1)
-		if err == nil && l.o.Acks != 0 {
-			base, err = parseProduce(body)
-		}
-		if err != nil {
-			l.errors.Add(1)
-			l.lastErr.Store(err.Error())
-			var k *kerr.Error
-			if errors.As(err, &k) && !k.Retriable {
-				l.refused.CompareAndSwap(nil, &err) // it will not get better
-			}
-			l.inFlight.give(size)
-			return
-		}
-		if l.o.Acked != nil && l.o.Acks != 0 {
-			l.o.Acked(part, base, count, int(size), at)
-		}
-		l.acked.Add(size)
-		if l.onAck != nil {
-			l.onAck(part, base, count, first, step)
-		}
-		if measured {
-			l.response.RecordSpaced(at.Sub(first), -step, count)
-			l.service.Record(at.Sub(sent), int64(count))
-			l.records.Add(int64(count))
-			l.bytes.Add(int64(count * l.o.RecordSize))
-			l.wire.Add(size)
-		}
-		l.inFlight.give(size)
-	}
-	c.send(0, produceVersion, false, [][]byte{produceHead(l.layout.topic, part, l.o.Acks, len(batch)), batch}, l.o.Acks != 0, done)
-	return nil
-}
+// since is a moment of the run, for messages.
+func (l *load) since() string { return time.Since(l.start).Round(100 * time.Millisecond).String() }
 
-// produceHead is what precedes the one batch of a Produce body.
-func produceHead(topic string, part int32, acks int16, size int) []byte {
+// took is the measured time: the duration, or until the last acknowledgement if that came later.
+func (l *load) took() time.Duration { return max(l.o.Duration, time.Duration(l.last.Load())) }
+
+// appendProduceHead is what precedes the one batch of a Produce body.
+func appendProduceHead(b []byte, topic string, part int32, acks int16, size int) []byte {
 	be := binary.BigEndian
-	b := be.AppendUint16(nil, 0xffff) // no transactional id
+	b = be.AppendUint16(b, 0xffff) // no transactional id
 	b = be.AppendUint16(b, uint16(acks))
 	b = be.AppendUint32(b, 30000)
 	b = be.AppendUint32(b, 1)
@@ -291,7 +212,7 @@ func parseProduce(body []byte) (base int64, err error) {
 	resp := kmsg.NewPtrProduceResponse()
 	resp.Version = produceVersion
 	if err := resp.ReadFrom(body); err != nil {
-		return 0, err
+		return 0, fmt.Errorf("the answer to Produce cannot be read: %w", err)
 	}
 	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
 		return 0, errors.New("the answer to Produce lacks the partition")

@@ -48,6 +48,10 @@ func (r *Recorder) record(us, n int64) {
 // batch that were intended step apart and ended together.
 func (r *Recorder) RecordSpaced(d, step time.Duration, n int) {
 	r.mu.Lock()
+	if step == 0 {
+		r.record(d.Microseconds(), int64(n))
+		n = 0
+	}
 	for range n {
 		r.record(d.Microseconds(), 1)
 		d += step

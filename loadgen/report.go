@@ -30,6 +30,8 @@ type Report struct {
 	Failover   *FailoverResult    `json:"failover,omitempty"`
 	Throttle   []ThrottleResult   `json:"throttle,omitempty"`
 	Checks     []Check            `json:"checks"`
+	// NotValid says why the figures do not count; empty: they do.
+	NotValid []string `json:"not_valid"`
 	// Curves are the percentile curves of the histograms: [percentile, ms] pairs.
 	Curves map[string][][2]float64 `json:"curves,omitempty"`
 	// Series are values over the time of the run.
@@ -105,6 +107,8 @@ type Check struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail"`
+	// Validity: one that is not ok makes the run not valid.
+	Validity bool `json:"validity,omitempty"`
 }
 
 func newReport(scenario string, o Options) *Report {
@@ -115,7 +119,7 @@ func newReport(scenario string, o Options) *Report {
 			"acks": o.Acks, "producers": o.Producers, "duration_s": o.Duration.Seconds(), "warmup_s": o.Warmup.Seconds(), "seed": o.Seed,
 		},
 		Throughput: Throughput{CPUPerGiB: map[string]float64{}},
-		Histograms: map[string]Summary{}, Checks: []Check{}, recorders: map[string]*Recorder{},
+		Histograms: map[string]Summary{}, Checks: []Check{}, NotValid: []string{}, recorders: map[string]*Recorder{},
 		Curves: map[string][][2]float64{}, Series: map[string]*Series{},
 	}
 }
@@ -129,14 +133,17 @@ func (r *Report) add(name string, rec *Recorder) {
 }
 
 func (r *Report) check(name string, ok bool, format string, args ...any) {
-	r.Checks = append(r.Checks, Check{name, ok, fmt.Sprintf(format, args...)})
+	r.Checks = append(r.Checks, Check{Name: name, OK: ok, Detail: fmt.Sprintf(format, args...)})
 }
 
 // Recorder is the histogram behind one of Histograms, nil if there is none.
 func (r *Report) Recorder(name string) *Recorder { return r.recorders[name] }
 
-// OK says that every check is ok.
+// OK says that the run is valid and every check is ok.
 func (r *Report) OK() bool {
+	if len(r.NotValid) > 0 {
+		return false
+	}
 	for _, c := range r.Checks {
 		if !c.OK {
 			return false

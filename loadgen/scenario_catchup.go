@@ -146,7 +146,11 @@ func (f *failover) fill(ctx context.Context, bytes int64) error {
 		fctx, cancel := context.WithCancel(ctx)
 		o := f.o.Options
 		o.Rate, o.Warmup, o.Duration = Rate{}, 0, 24*time.Hour
-		run := newLoad(f.src, l, o)
+		run, err := newLoad(l, o)
+		if err != nil {
+			cancel()
+			return err
+		}
 		run.onAck = func(int32, int64, int, time.Time, time.Duration) {
 			if run.wire.Load() >= share {
 				cancel()

@@ -15,6 +15,9 @@ func E2E(ctx context.Context, bootstrap, topic string, o Options) (*Report, erro
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
+	if o.Acks == 0 {
+		return nil, errAcks
+	}
 	t, err := openTarget(bootstrap)
 	if err != nil {
 		return nil, err
@@ -34,12 +37,21 @@ func E2E(ctx context.Context, bootstrap, topic string, o Options) (*Report, erro
 		return nil, err
 	}
 	track := &e2eTracker{open: map[lagKey]*e2eEntry{}, times: NewRecorder(), from: time.Now().Add(o.Warmup)}
-	run := newLoad(t, l, o)
+	run, err := newLoad(l, o)
+	if err != nil {
+		return nil, err
+	}
 	run.onAck = track.acked
 	rctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	reading := make(chan error, 1)
-	go func() { reading <- (&reader{t: t, layout: l, seen: track.seen}).run(rctx, ends, nil) }()
+	go func() {
+		err := (&reader{t: t, layout: l, seen: track.seen}).run(rctx, ends, nil)
+		if err != nil {
+			run.fail(fmt.Errorf("reading back: %w", err))
+		}
+		reading <- err
+	}()
 	stop := func() {}
 	if o.Progress != nil {
 		total := o.Warmup + o.Duration
@@ -62,20 +74,17 @@ func E2E(ctx context.Context, bootstrap, topic string, o Options) (*Report, erro
 	rerr := <-reading
 	stop()
 	sampled()
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = rerr
 	}
-	if rerr != nil {
-		return nil, rerr
-	}
-	run.result(r, o.Duration)
-	cpu.perGiB(r, run.wire.Load())
+	run.result(r)
 	r.add("e2e_ms", track.times)
-	r.check("complete", track.waiting() == 0, "%d acknowledged batches were not read back", track.waiting())
-	if track.times.Count() == 0 {
-		return r, fmt.Errorf("%w: no record was read back", ErrNothing)
-	}
-	return r, nil
+	e := run.evidence(ctx, err)
+	e.samplesOf, e.samples = "e2e_ms", track.times.Count()
+	e.waiting, e.waitingFor = track.waiting(), "were not read back"
+	r.judge(e)
+	cpu.perGiB(r, run.wire.Load())
+	return r, run.nothing(err, track.times)
 }
 
 // e2eTracker joins the intended times of a batch with the moment it was read.

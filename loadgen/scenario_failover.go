@@ -151,7 +151,10 @@ func (f *failover) round(ctx context.Context, r *Report) error {
 		o.Rate.PerSecond /= float64(len(f.topics))
 		o.Acked = m.add
 		o.Duration += switchPatience // the load goes on through the stop; endLoad ends it
-		l := newLoad(f.src, ls, o)
+		l, err := newLoad(ls, o)
+		if err != nil {
+			return err
+		}
 		loads = append(loads, l)
 		wg.Add(1)
 		go func() { defer wg.Done(); _ = l.run(loadCtx) }() // a source that is killed ends it; the checks are on D

@@ -2,6 +2,7 @@ package loadgen
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -10,11 +11,17 @@ import (
 // drainPatience bounds the wait for the destination to show what was acknowledged.
 const drainPatience = 30 * time.Second
 
+// errAcks refuses what cannot be measured without acknowledged offsets.
+var errAcks = errors.New("--acks 0: without acknowledgements nobody knows which offset a record got; allowed are all and 1")
+
 // Lag loads the source of a mirror and measures how much later each record can be
 // fetched at the destination, beside a control consumer at the source.
 func Lag(ctx context.Context, source, destination, topic string, o Options) (*Report, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
+	}
+	if o.Acks == 0 {
+		return nil, errAcks
 	}
 	src, err := openTarget(source)
 	if err != nil {
@@ -26,11 +33,11 @@ func Lag(ctx context.Context, source, destination, topic string, o Options) (*Re
 		return nil, err
 	}
 	defer dst.close()
-	ls, err := src.layout(ctx, topic)
+	ls, err := src.ensureTopic(ctx, topic, false, 0)
 	if err != nil {
 		return nil, err
 	}
-	ld, err := dst.layout(ctx, topic)
+	ld, err := dst.ensureTopic(ctx, topic, false, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +64,10 @@ func Lag(ctx context.Context, source, destination, topic string, o Options) (*Re
 			user(p, base, n, bytes, at)
 		}
 	}
-	run := newLoad(src, ls, o)
+	run, err := newLoad(ls, o)
+	if err != nil {
+		return nil, err
+	}
 	track.from = time.Now().Add(o.Warmup)
 
 	rctx, cancel := context.WithCancel(ctx)
@@ -67,7 +77,12 @@ func Lag(ctx context.Context, source, destination, topic string, o Options) (*Re
 	errs := make([]error, len(readers))
 	for i, rd := range readers {
 		wg.Add(1)
-		go func() { defer wg.Done(); errs[i] = rd.run(rctx, ends, nil) }()
+		go func() {
+			defer wg.Done()
+			if errs[i] = rd.run(rctx, ends, nil); errs[i] != nil {
+				run.fail(fmt.Errorf("reading back: %w", errs[i]))
+			}
+		}()
 	}
 	stop := func() {}
 	if o.Progress != nil {
@@ -95,24 +110,21 @@ func Lag(ctx context.Context, source, destination, topic string, o Options) (*Re
 	stop()
 	stopRate()
 	stopLag()
-	if err != nil {
-		return nil, err
-	}
 	for _, e := range errs {
-		if e != nil {
-			return nil, e
+		if err == nil {
+			err = e // after the last acknowledgement
 		}
 	}
-	run.result(r, o.Duration)
-	cpu.perGiB(r, run.wire.Load())
+	run.result(r)
 	r.add("replication_lag_ms", track.replication)
 	r.add("control_ms", track.control)
 	r.add("added_lag_ms", track.added)
-	r.check("complete", track.waiting() == 0, "%d acknowledged batches did not come out of both sides", track.waiting())
-	if track.added.Count() == 0 {
-		return r, fmt.Errorf("%w: no record came out of both sides", ErrNothing)
-	}
-	return r, nil
+	e := run.evidence(ctx, err)
+	e.samplesOf, e.samples = "added_lag_ms", track.added.Count()
+	e.waiting, e.waitingFor = track.waiting(), "did not come out of both sides"
+	r.judge(e)
+	cpu.perGiB(r, run.wire.Load())
+	return r, run.nothing(err, track.added)
 }
 
 // waitEnds waits until the destination's partitions have reached ends.

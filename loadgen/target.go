@@ -2,6 +2,7 @@ package loadgen
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -74,11 +75,18 @@ func (t *target) layout(ctx context.Context, topic string) (*layout, error) {
 	return nil, fmt.Errorf("%s: topic %s is not in the metadata", t.seeds, topic)
 }
 
-// ensureTopic creates the topic when it is missing and create is set.
+// ensureTopic finds the leaders of a topic, and creates it when it is missing and create is set.
 func (t *target) ensureTopic(ctx context.Context, topic string, create bool, partitions int) (*layout, error) {
 	l, err := t.layout(ctx, topic)
-	if err == nil || !create {
-		return l, err
+	switch {
+	case err == nil && !ready(l):
+		return nil, fmt.Errorf("%s: topic %s has partitions without a leader", t.seeds, topic)
+	case err == nil:
+		return l, nil
+	case !errors.Is(err, kerr.UnknownTopicOrPartition):
+		return nil, err
+	case !create:
+		return nil, fmt.Errorf("%s: there is no topic %s: %w", t.seeds, topic, kerr.UnknownTopicOrPartition)
 	}
 	adm := kadm.NewClient(t.cl)
 	if _, cerr := adm.CreateTopic(ctx, int32(partitions), -1, nil, topic); cerr != nil {

@@ -1,0 +1,108 @@
+package loadgen
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Bounds of a valid run. What lies beyond them is said instead of a number.
+const (
+	// MaxSlip is the default of Options.MaxSlip.
+	MaxSlip = 100 * time.Millisecond
+	// MinSamples is how many samples a run needs: fewer have no p99.
+	MinSamples = 100
+	// minRate is the share of the intended rate that must be reached.
+	minRate = 0.99
+)
+
+// evidence is what decides whether a run is valid. A field that does not apply is zero.
+type evidence struct {
+	errors         int64 // failed requests
+	lastErr        string
+	unsent         int64 // records that were due and not sent
+	late           *Recorder
+	maxSlip        time.Duration
+	target, actual float64 // records per second; target 0: none
+	took           time.Duration
+	samplesOf      string // a histogram that must have samples, and their number
+	samples        int64
+	waiting        int    // acknowledged batches that did not come out
+	waitingFor     string // empty: nothing is waited for
+	cancelled      bool
+	ended          error // what ended it early
+}
+
+// judge applies the rules. Every check says what was found and, where there is one, the bound.
+func judge(e evidence) []Check {
+	var out []Check
+	rule := func(name string, ok bool, format string, args ...any) {
+		out = append(out, Check{Name: name, OK: ok, Detail: fmt.Sprintf(format, args...), Validity: true})
+	}
+	if e.ended != nil {
+		rule("ended", false, "early: %v", e.ended)
+	} else if e.cancelled {
+		rule("ended", false, "early: interrupted")
+	}
+	if e.errors > 0 {
+		rule("errors", false, "%d, the last: %s", e.errors, e.lastErr)
+	} else {
+		rule("errors", true, "none")
+	}
+	if e.unsent > 0 {
+		rule("schedule", false, "%d records were due and not sent", e.unsent)
+	}
+	if e.target > 0 {
+		if e.late != nil && e.late.Count() > 0 {
+			worst, what := e.late.worst()
+			rule("slip", worst <= e.maxSlip, "the generator itself was late by %s (%s), at most %s is valid", worst, what, e.maxSlip)
+		}
+		ok := e.actual >= minRate*e.target-1/e.took.Seconds()
+		rule("rate", ok, "%.0f records/s of %.0f intended, at least %.0f %% is valid", e.actual, e.target, 100*minRate)
+	}
+	if e.samplesOf != "" && e.samples < MinSamples {
+		rule("samples", false, "%d of %s, at least %d are needed for a p99", e.samples, e.samplesOf, MinSamples)
+	}
+	if e.waitingFor != "" {
+		rule("complete", e.waiting == 0, "%d acknowledged batches %s", e.waiting, e.waitingFor)
+	}
+	return out
+}
+
+// worst is the p99 of the samples, or the largest where a p99 cannot be told.
+func (r *Recorder) worst() (time.Duration, string) {
+	what := "p99"
+	v, ok := r.Quantile(.99)
+	if !ok {
+		what = "largest"
+		if s := r.Summary(); s.Max != nil {
+			v = *s.Max
+		}
+	}
+	return time.Duration(v * float64(time.Millisecond)).Round(100 * time.Microsecond), what
+}
+
+// judge adds the checks of a run's validity to the report.
+func (r *Report) judge(e evidence) {
+	for _, c := range judge(e) {
+		r.Checks = append(r.Checks, c)
+		if !c.OK {
+			r.NotValid = append(r.NotValid, c.Name+": "+c.Detail)
+		}
+	}
+}
+
+// evidence is what a load knows of its validity.
+func (l *load) evidence(ctx context.Context, ended error) evidence {
+	e := evidence{
+		errors: l.errors.Load(), unsent: l.unsent.Load(), late: l.late, maxSlip: l.o.MaxSlip, target: l.o.Rate.Records(l.o.RecordSize),
+		actual: float64(l.records.Load()) / l.took().Seconds(), took: l.took(), cancelled: ctx.Err() != nil, ended: ended,
+	}
+	if e.maxSlip == 0 {
+		e.maxSlip = MaxSlip
+	}
+	if s, ok := l.lastErr.Load().(string); ok {
+		e.lastErr = s
+	}
+	return e
+}
