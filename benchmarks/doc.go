@@ -5,7 +5,7 @@
 //
 // Files: main.go (commands), process.go, stet.go and kafka.go (what is started), fill.go
 // (sources), scenario_*.go, profile.go (recording), table.go (results). Packages beside it: rawloop
-// (baselines), wan (a long line), growth (comparison of profiles), gate (exact counts
+// (baselines), sink (a listener that discards), wan (a long line), growth (comparison of profiles), gate (exact counts
 // of the mirror path).
 //
 // Goroutines belong to the scenario that starts them and end with it; no locks but

@@ -73,6 +73,7 @@ var scenarios = []scenario{
 	{"failover", func(ctx context.Context, b *bench) error { return b.failover(ctx) }},
 	{"raw-loops", func(ctx context.Context, b *bench) error { return b.rawLoops(ctx) }},
 	{"wan-80ms", func(ctx context.Context, b *bench) error { return b.wan(ctx) }},
+	{"loadgen-own", func(ctx context.Context, b *bench) error { return b.loadgenOwn(ctx) }},
 }
 
 func names(list []scenario) string {
@@ -114,6 +115,8 @@ func command(ctx context.Context, args []string) error {
 		return scanCommand(args[1:])
 	case "send":
 		return sendCommand(args[1:])
+	case "discard":
+		return discardCommand(ctx)
 	case "touch":
 		return touchCommand(args[1:])
 	}

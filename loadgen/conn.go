@@ -85,7 +85,8 @@ func (c *conn) send(key, version int16, flexible bool, body [][]byte, answered b
 	}
 	c.mu.Unlock()
 	const client = "stet-loadgen"
-	head := append(c.head[:0], 0, 0, 0, 0)
+	head := c.head[:0]
+	head = binary.BigEndian.AppendUint32(head, 0)
 	head = binary.BigEndian.AppendUint16(head, uint16(key))
 	head = binary.BigEndian.AppendUint16(head, uint16(version))
 	head = binary.BigEndian.AppendUint32(head, uint32(id))
@@ -96,7 +97,8 @@ func (c *conn) send(key, version int16, flexible bool, body [][]byte, answered b
 	}
 	c.head = head
 	size := len(head) - 4
-	vec := append(c.vec[:0], head)
+	vec := c.vec[:0]
+	vec = append(vec, head)
 	for _, b := range body {
 		size += len(b)
 		vec = append(vec, b)

@@ -28,20 +28,20 @@ func TestStalledServer(t *testing.T) {
 	started := time.Now()
 	stalled := false
 	s.OnProduce = func(int64) bool { // one connection, so one goroutine
-		if !stalled && time.Since(started) > 1500*time.Millisecond {
+		if !stalled && time.Since(started) > 700*time.Millisecond {
 			stalled = true
 			time.Sleep(stall) // the stall itself
 		}
 		return true
 	}
 	o := options()
-	o.Rate, o.Producers, o.Duration, o.Linger, o.Compression, o.Acks = loadgen.Rate{PerSecond: perSecond}, 1, 4*time.Second, time.Millisecond, "none", 1
+	o.Rate, o.Producers, o.Duration, o.Linger, o.Compression, o.Acks = loadgen.Rate{PerSecond: perSecond}, 1, 2*time.Second, time.Millisecond, "none", 1
 	o.MaxSlip = time.Minute // other tests share the machine
 	r, err := loadgen.Produce(testkit.Context(t), s.Addr(), "load", o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.OK() || r.Load.Records != 4*perSecond {
+	if !r.OK() || r.Load.Records != 2*perSecond {
 		t.Errorf("%d records, %v", r.Load.Records, r.Checks)
 	}
 	above := func(name string) (n int64) {
