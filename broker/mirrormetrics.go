@@ -15,7 +15,7 @@ func (m *mirrors) collect(emit metrics.Emit) {
 	defer m.totals.mu.Unlock()
 	now := time.Now()
 	all, known := m.Partitions(), map[string]bool{}
-	limit := int(m.b.cfg.int("mirror.metrics.max.partitions"))
+	limit := m.b.live("mirror.metrics.max.partitions")()
 	states := map[[2]string]int{}
 	rest := map[string]*mirror.PartitionStatus{}
 	for i := range all {

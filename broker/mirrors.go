@@ -31,7 +31,7 @@ type mirrors struct {
 
 func (b *Broker) startMirrors() {
 	m := &mirrors{
-		b: b, counters: &fetcher.Counters{}, pool: zerocopy.NewPool(b.cfg.int("mirror.fetch.memory.bytes")),
+		b: b, counters: &fetcher.Counters{}, pool: zerocopy.NewPool(int64(b.live("mirror.fetch.memory.bytes")())),
 		throttle: quota.NewLimiter(time.Now(), b.throttledRate()), totals: newMirrorTotals(),
 	}
 	fetches, stops := b.metrics.Durations(metrics.MirrorFetchDuration), b.metrics.Durations(metrics.MirrorStopDuration)
@@ -64,6 +64,7 @@ func (b *Broker) startMirrors() {
 func (m *mirrors) apply(d *meta.Delta) {
 	if slices.ContainsFunc(d.Configs, func(r meta.Resource) bool { return r.Type == meta.ResourceBroker }) {
 		m.throttle.SetRate(time.Now(), m.b.throttledRate())
+		m.pool.SetBudget(int64(m.b.live("mirror.fetch.memory.bytes")()))
 	}
 	m.Apply(d)
 }

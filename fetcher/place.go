@@ -71,6 +71,18 @@ func (m *Manager) Resize(fetchers int) {
 	}
 }
 
+// SetMemory changes Options.Memory.
+func (m *Manager) SetMemory(bytes int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.o.Memory = bytes
+	for _, mi := range m.mirrors {
+		for _, l := range mi.all() {
+			l.setShare(l.number(), m.limit(mi, l.key.broker))
+		}
+	}
+}
+
 // connected is told the round trip time of a new connection. On a long way the partitions of the fetcher are spread over
 // lanes. The loop that calls it has no request out and appends nothing.
 func (m *Manager) connected(l *loop, rtt time.Duration) {

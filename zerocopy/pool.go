@@ -19,18 +19,20 @@ const (
 )
 
 // Pool hands out buffers of size classes. The sum of all leases never exceeds the
-// budget, with one exception: a lease larger than the whole budget is granted when
-// nothing else is leased, so that a single large batch cannot block for ever.
+// budget, with two exceptions, so that a single large batch cannot block for ever: a lease larger
+// than the whole budget is granted when nothing else is leased, and one lease at a time
+// may be extended beyond it.
 // Free buffers are kept as long as leased and kept bytes together fit the budget.
 // A Pool is safe for concurrent use.
 type Pool struct {
-	budget int64
-
 	mu      sync.Mutex
+	budget  int64
 	leased  int64
 	kept    int64
 	free    [numClasses][]*buffer
 	waiters list.List // of *waiter, first come first served
+
+	turn chan struct{} // holds a token while a lease is extended beyond the budget
 }
 
 // buffer is the reusable part of a lease. gen counts releases, so that the
@@ -47,7 +49,7 @@ type waiter struct {
 
 // NewPool returns a pool with a budget in bytes.
 func NewPool(budget int64) *Pool {
-	return &Pool{budget: budget}
+	return &Pool{budget: budget, turn: make(chan struct{}, 1)}
 }
 
 // Lease is a buffer on loan. The zero Lease holds nothing; Release of it does nothing.
@@ -58,6 +60,7 @@ type Lease struct {
 	gen      uint64
 	n        int
 	reserved int64
+	turn     bool // the lease has the pool's turn
 }
 
 // Lease returns a buffer of n bytes, waiting until the budget allows it. Waiters are
@@ -80,6 +83,35 @@ func (p *Pool) LeaseGrowing(ctx context.Context, n, first int) (Lease, error) {
 	return p.take(first, size), nil
 }
 
+// Extend reserves more of the budget, so that Grow may go up to n bytes. Where the budget has no room, one lease of the pool at
+// a time may exceed it, and others wait for that one's release: who waits holds a part of the budget already, so waiting
+// for the budget itself could go round in a circle. The error is the context's.
+func (p *Pool) Extend(ctx context.Context, l *Lease, n int) error {
+	extra := classSize(n) - l.reserved
+	if extra <= 0 {
+		return nil
+	}
+	p.mu.Lock()
+	fits := l.turn || p.waiters.Len() == 0 && p.leased+extra <= p.budget
+	if fits {
+		p.leased += extra
+	}
+	p.mu.Unlock()
+	if !fits {
+		select {
+		case p.turn <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		l.turn = true
+		p.mu.Lock()
+		p.leased += extra
+		p.mu.Unlock()
+	}
+	l.reserved += extra
+	return nil
+}
+
 // TryLease is Lease that refuses instead of waiting.
 func (p *Pool) TryLease(n int) (Lease, bool) {
 	size := classSize(n)
@@ -96,8 +128,21 @@ func (p *Pool) Leased() int64 {
 	return p.leased
 }
 
-// Budget is the limit in bytes that the pool was made with.
-func (p *Pool) Budget() int64 { return p.budget }
+// Budget is the limit in bytes.
+func (p *Pool) Budget() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.budget
+}
+
+// SetBudget changes the limit. What is leased beyond a smaller one stays so until it is released.
+func (p *Pool) SetBudget(budget int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.budget = budget
+	p.trim()
+	p.grant()
+}
 
 func (p *Pool) reserve(size int64) bool {
 	p.mu.Lock()
@@ -259,6 +304,9 @@ func (l *Lease) Release() {
 	p.keep(buf)
 	p.grant()
 	p.mu.Unlock()
+	if l.turn {
+		<-p.turn
+	}
 }
 
 // classOf is the index of the smallest class that holds n bytes, numClasses if none does.

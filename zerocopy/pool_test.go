@@ -175,3 +175,40 @@ func TestGrowKeepsBytesAndBudget(t *testing.T) {
 		t.Fatal("leak")
 	}
 }
+
+// TestSetBudget: a larger budget serves who waits, a smaller one counts for the leases to come.
+func TestSetBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPool(8 << 10)
+		first, ok := p.TryLease(8 << 10)
+		if !ok {
+			t.Fatal("the first lease was refused")
+		}
+		var second Lease
+		done := make(chan error, 1)
+		go func() {
+			var err error
+			second, err = p.Lease(context.Background(), 8<<10)
+			done <- err
+		}()
+		synctest.Wait()
+		p.SetBudget(16 << 10)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		p.SetBudget(4 << 10)
+		if _, ok := p.TryLease(4 << 10); ok {
+			t.Error("a lease beyond the smaller budget")
+		}
+		first.Release()
+		second.Release()
+		if p.kept > 0 {
+			t.Errorf("%d bytes are kept beyond the budget", p.kept)
+		}
+		third, ok := p.TryLease(4 << 10)
+		if !ok || p.Budget() != 4<<10 {
+			t.Error("no lease within the smaller budget")
+		}
+		third.Release()
+	})
+}

@@ -30,6 +30,7 @@ type Manager struct {
 	upstreams map[string]*upstream
 	added     chan struct{} // closed and replaced when an upstream is added
 	sizedTo   int
+	memory    int64 // the pool's budget as the fetchers know it
 }
 
 type partitionKey struct {
@@ -54,11 +55,11 @@ func New(o Options) *Manager {
 		upstreams: map[string]*upstream{}, added: make(chan struct{}),
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
-	m.sizedTo = max(o.Settings().Fetchers, 1)
+	m.sizedTo, m.memory = max(o.Settings().Fetchers, 1), o.Pool.Budget()
 	m.fetchers = fetcher.NewManager(fetcher.Options{
 		Events: (*fetchEvents)(m), Counters: o.Counters, Logger: o.Logger, Fetchers: m.sizedTo, OnResponse: o.OnFetch, OnThrottle: o.OnThrottle,
 		Throttle: o.Throttle, Throttled: o.throttled,
-		Memory: o.Pool.Budget(),
+		Memory: m.memory,
 	})
 	go m.run()
 	return m
@@ -211,8 +212,12 @@ func (m *Manager) follow(t touched) {
 	}
 }
 
-// resize takes over a changed number of fetchers.
+// resize takes over a changed number of fetchers or budget of the pool.
 func (m *Manager) resize() {
+	if budget := m.o.Pool.Budget(); budget != m.memory {
+		m.memory = budget
+		m.fetchers.SetMemory(budget)
+	}
 	if n := max(m.o.Settings().Fetchers, 1); n != m.sizedTo {
 		m.sizedTo = n
 		m.fetchers.Resize(n)

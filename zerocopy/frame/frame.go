@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"stet/zerocopy"
 )
@@ -51,6 +52,11 @@ type Reader struct {
 	// Eager is the largest size in bytes that is allocated on the peer's word. Beyond it the buffer
 	// grows with what has arrived.
 	Eager int
+	// Expected, if set, is the largest size in bytes for which the pool's budget is reserved on the peer's word. Beyond
+	// it more is reserved as bytes arrive, so that a claim alone holds nobody else up.
+	Expected int
+	// Patience bounds the wait for that in addition to the context.
+	Patience time.Duration
 	// Copied counts bytes that were copied because a buffer had to grow.
 	Copied int64
 
@@ -58,7 +64,8 @@ type Reader struct {
 }
 
 // Next reads one frame; the lease holds exactly its bytes, without the size. It waits for the
-// pool's budget once, before the first byte of the body, never in the middle of a frame.
+// pool's budget once, before the first byte of the body; in the middle of a frame only for a turn to exceed it, and only
+// where the frame is larger than expected.
 // io.EOF means that the peer closed between frames, io.ErrUnexpectedEOF inside one.
 func (r *Reader) Next(ctx context.Context) (zerocopy.Lease, error) {
 	n, err := readSize(r.R, r.scratch[:], r.Limit)
@@ -70,7 +77,11 @@ func (r *Reader) Next(ctx context.Context) (zerocopy.Lease, error) {
 
 // Body reads the n bytes of a frame whose size was read before.
 func (r *Reader) Body(ctx context.Context, n int) (zerocopy.Lease, error) {
-	lease, err := r.Pool.LeaseGrowing(ctx, n, max(r.Eager, 4096))
+	reserve := n
+	if r.Expected > 0 {
+		reserve = min(n, r.Expected)
+	}
+	lease, err := r.Pool.LeaseGrowing(ctx, reserve, max(r.Eager, 4096))
 	if err != nil {
 		return zerocopy.Lease{}, err
 	}
@@ -88,6 +99,24 @@ func (r *Reader) Body(ctx context.Context, n int) (zerocopy.Lease, error) {
 		if got == n {
 			return lease, nil
 		}
-		r.Copied += int64(lease.Grow(got, min(n, 2*got)))
+		next := min(n, 2*got)
+		if err := r.extend(ctx, &lease, next); err != nil {
+			lease.Release()
+			return zerocopy.Lease{}, err
+		}
+		r.Copied += int64(lease.Grow(got, next))
 	}
+}
+
+// extend reserves for n bytes of a frame that is larger than expected.
+func (r *Reader) extend(ctx context.Context, lease *zerocopy.Lease, n int) error {
+	if r.Expected == 0 || n <= r.Expected {
+		return nil // reserved at first
+	}
+	if r.Patience > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.Patience)
+		defer cancel()
+	}
+	return r.Pool.Extend(ctx, lease, n)
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"stet/zerocopy"
 )
@@ -101,5 +102,33 @@ func TestHeaders(t *testing.T) {
 		if _, _, err := ParseResponseHeader(b[:len(b)-1], flex); err == nil {
 			t.Fatal("a short header was read")
 		}
+	}
+}
+
+// TestClaimBeyondTheExpectedReservesWhatArrives: a frame larger than expected takes from the budget what its bytes show, and arrives whole.
+func TestClaimBeyondTheExpectedReservesWhatArrives(t *testing.T) {
+	const size, expected = 900_000, 100_000
+	body := bytes.Repeat([]byte("0123456789"), size/10)
+	pool := zerocopy.NewPool(512 << 10) // smaller than the frame
+	in, out := io.Pipe()
+	r := Reader{R: in, Pool: pool, Limit: 1 << 20, Expected: expected, Eager: expected, Patience: time.Hour}
+	go func() {
+		raw := framed(body)
+		for i := 0; i < len(raw); i += 50_000 {
+			if arrived := int64(i); pool.Leased() > max(2*arrived, expected)*3/2 {
+				t.Errorf("%d bytes are reserved for %d that have arrived", pool.Leased(), arrived)
+			}
+			if _, err := out.Write(raw[i:min(i+50_000, len(raw))]); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	l, err := r.Next(context.Background())
+	if err != nil || !bytes.Equal(l.Bytes(), body) {
+		t.Fatalf("%d bytes, %v", len(l.Bytes()), err)
+	}
+	l.Release()
+	if pool.Leased() != 0 {
+		t.Fatal("leak")
 	}
 }
