@@ -91,7 +91,7 @@ func (m mirrorPartition) ReadBatches(offset int64, limit int) ([]byte, error) {
 	return readBatches(m.p, offset, limit)
 }
 
-func (m mirrorPartition) Flush() error { return m.p.Log().Flush() }
+func (m mirrorPartition) Flush() error { return m.p.Log().Sync() }
 
 func (m mirrorPartition) SetGate(g mirror.Gate) {
 	m.p.Log().SetRetentionEnabled(g.Kind == mirror.GateOpen)

@@ -260,6 +260,7 @@ func (m *Manager) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { m.runFlusher(ctx) })
+	wg.Go(func() { m.runSettler(ctx) })
 	wg.Go(func() { m.runReadahead(ctx) })
 	wg.Go(func() { m.runCleaners(ctx) })
 	for {

@@ -148,11 +148,15 @@ func (l *Log) syncMeta() error {
 			return err
 		}
 	}
+	return l.syncEntries()
+}
+
+// syncEntries makes the files of the log findable after a power failure: the directory's entries, and once the files
+// that name the partition. Log.mu is held.
+func (l *Log) syncEntries() error {
 	if l.newborn {
-		for _, name := range []string{metadataFile, incarnationFile} {
-			if err := syncPath(l.fs, filepath.Join(l.dir, name)); err != nil && !isNotExist(err) {
-				return l.fail("sync metadata", err)
-			}
+		if err := l.syncIdentity(); err != nil {
+			return l.fail("sync metadata", err)
 		}
 	}
 	if l.dirDirty || l.newborn {
@@ -165,6 +169,15 @@ func (l *Log) syncMeta() error {
 			return l.fail("sync directory", err)
 		}
 		l.newborn = false
+	}
+	return nil
+}
+
+func (l *Log) syncIdentity() error {
+	for _, name := range []string{metadataFile, incarnationFile} {
+		if err := syncPath(l.fs, filepath.Join(l.dir, name)); err != nil && !isNotExist(err) {
+			return err
+		}
 	}
 	return nil
 }

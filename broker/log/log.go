@@ -36,6 +36,7 @@ type Log struct {
 	epochs     epochCache
 	epochDirty bool  // the checkpoint file is written but not synced
 	dirDirty   bool  // files were created or renamed since the last SyncDir
+	dirChanges int   // how often that was set
 	newborn    bool  // not even the partition's own directory entry is synced yet
 	cuts       int64 // truncations so far: a flush that overlaps one proves nothing
 	flushedMs  int64

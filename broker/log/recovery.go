@@ -75,7 +75,7 @@ func (l *Log) scan(s *segment, expect, bound int64, hadTxns bool) (valid, next i
 	if hadTxns {
 		s.txnsOnDisk = -1
 	}
-	s.flushed = 0
+	s.flushed, s.synced = 0, 0
 	w := newWalker(s.file, 0, s.size)
 	defer w.close()
 	for {

@@ -61,7 +61,7 @@ func (l *Log) startSegment(keep []*segment, base int64) error {
 		return l.fail("preallocate", err)
 	}
 	l.segs = append(slices.Clip(keep), s)
-	l.dirDirty = true
+	l.dirtied()
 	return nil
 }
 
@@ -111,7 +111,7 @@ func (l *Log) writeEpochs(sync bool) error {
 // removed after file.delete.delay.ms. The caller releases the log's reference once readers
 // no longer find the segment.
 func (l *Log) moveAside(s *segment) error {
-	l.dirDirty = true
+	l.dirtied()
 	s.imu.Lock()
 	s.aside = true
 	s.imu.Unlock()
@@ -145,9 +145,15 @@ func (l *Log) removeSnapshots(drop func(offset int64) bool) error {
 		if err := l.fs.Remove(segmentPath(l.dir, o) + snapshotSuffix); err != nil && !isNotExist(err) {
 			return l.fail("remove snapshot", err)
 		}
-		l.dirDirty = true
+		l.dirtied()
 	}
 	return nil
+}
+
+// dirtied notes that files were created, renamed or removed. Log.mu is held.
+func (l *Log) dirtied() {
+	l.dirDirty = true
+	l.dirChanges++
 }
 
 func (l *Log) syncDir() error {

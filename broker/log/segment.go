@@ -46,7 +46,8 @@ type segment struct {
 	jitterMs   int64 // how much earlier than segment.ms it is rolled
 	firstTs    int64 // max timestamp of the first batch, -1: empty
 	sinceIndex int64 // bytes since the last index entry
-	flushed    int64 // bytes known to be on disk
+	flushed    int64 // bytes known to be on disk, with the index entries for them
+	synced     int64 // bytes known to be on disk, by Sync; may be below flushed
 	wroteBack  int64 // bytes whose way to the disk has begun
 
 	imu     sync.Mutex

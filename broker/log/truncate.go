@@ -191,7 +191,7 @@ func (l *Log) shrink(s *segment, pos, to int64) error {
 	if err := s.file.Sync(); err != nil {
 		return l.fail("truncate", err)
 	}
-	s.flushed = min(s.flushed, pos)
+	s.flushed, s.synced = min(s.flushed, pos), min(s.synced, pos)
 	if err := s.cutIndexes(pos, to); err != nil {
 		return l.fail("truncate index", err)
 	}
