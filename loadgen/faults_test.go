@@ -1,6 +1,7 @@
 package loadgen_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -62,5 +63,55 @@ func TestStalledServer(t *testing.T) {
 	}
 	if h := r.Histograms["response_ms"]; *h.Max < 400 || *h.P99 < 250 {
 		t.Errorf("response times: p99 %.0f ms, largest %.0f ms", *h.P99, *h.Max)
+	}
+}
+
+// TestTargetDies: a target that is lost in the middle ends the run at once, with what was measured and why it does not count.
+func TestTargetDies(t *testing.T) {
+	ctx := testkit.Context(t)
+	kinds := map[string]struct {
+		produced func(s *sink.Listener) func(int64) bool
+		want     string
+	}{
+		"gone": {func(s *sink.Listener) func(int64) bool {
+			return func(n int64) bool {
+				if n == 100 {
+					go s.Close() // it waits for the connection that is asking
+				}
+				return n < 100
+			}
+		}, "connecting again: connection refused"},
+		"closes every connection": {func(*sink.Listener) func(int64) bool {
+			return func(n int64) bool { return n < 100 }
+		}, "loses every new connection"},
+	}
+	for name, c := range kinds {
+		for _, rate := range []float64{0, 2000} {
+			s := startSink(t)
+			s.OnProduce = c.produced(s)
+			o := options()
+			o.Rate, o.Duration, o.Compression, o.Producers, o.Warmup = loadgen.Rate{PerSecond: rate}, time.Hour, "none", 1, 0
+			r, err := loadgen.Produce(ctx, s.Addr(), "load", o)
+			if err == nil || !strings.Contains(err.Error(), "was lost") || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), s.Addr()) {
+				t.Fatalf("%s, rate %.0f: %v", name, rate, err)
+			}
+			if r == nil || r.OK() || len(r.NotValid) < 2 || r.Load.Errors == 0 {
+				t.Fatalf("%s, rate %.0f: %+v", name, rate, r)
+			}
+			if n := r.Histograms["response_ms"].Count; n < 99 || n != r.Load.Records {
+				t.Errorf("%s, rate %.0f: %d response times of %d records are kept", name, rate, n, r.Load.Records)
+			}
+		}
+	}
+}
+
+// TestTargetRefuses: a final answer ends the run with the server's word.
+func TestTargetRefuses(t *testing.T) {
+	b := testkit.StartBroker(t, "", "message.max.bytes=2000")
+	o := options()
+	o.Compression, o.Duration, o.BatchSize = "none", time.Hour, 4000
+	r, err := loadgen.Produce(testkit.Context(t), b.Addr(), "load", o)
+	if err == nil || !strings.Contains(err.Error(), "topic load: MESSAGE_TOO_LARGE") || r == nil || len(r.NotValid) == 0 {
+		t.Errorf("%v, %+v", err, r)
 	}
 }

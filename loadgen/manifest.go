@@ -2,6 +2,7 @@ package loadgen
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -32,7 +33,7 @@ type Manifest struct{ m *manifest }
 func OpenManifest(file, topic string) (*Manifest, error) {
 	f, err := os.Create(file)
 	if err != nil {
-		return nil, fmt.Errorf("--manifest: %w", err)
+		return nil, fmt.Errorf("%s: %w", file, cause(err))
 	}
 	return &Manifest{&manifest{topic: topic, f: f, w: bufio.NewWriter(f)}}, nil
 }
@@ -42,14 +43,14 @@ func (m *Manifest) Acked(partition int32, base int64, records, bytes int, at tim
 	m.m.add(partition, base, records, bytes, at)
 }
 
-// Close writes what is left.
+// Close writes what is left. Its error says that the file is not complete.
 func (m *Manifest) Close() error {
 	m.m.mu.Lock()
 	defer m.m.mu.Unlock()
-	if err := m.m.w.Flush(); err != nil {
-		return err
+	if err := errors.Join(m.m.w.Flush(), m.m.f.Close()); err != nil {
+		return fmt.Errorf("%s is not complete: %w", m.m.f.Name(), cause(err))
 	}
-	return m.m.f.Close()
+	return nil
 }
 
 func newManifest(topic string) *manifest { return &manifest{topic: topic, acks: map[int32][]ack{}} }

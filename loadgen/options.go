@@ -1,9 +1,9 @@
 package loadgen
 
 import (
+	"errors"
 	"fmt"
 	"io"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -50,20 +50,27 @@ func (r Rate) Records(recordSize int) float64 {
 	return r.PerSecond
 }
 
+// Bounds of a rate. Beyond them a schedule cannot be kept, or even computed.
+const (
+	maxRecordRate = 1e9
+	minRecordRate = 1e-3
+	maxByteRate   = 1e12
+)
+
 // ParseRate reads "20MB" (bytes per second) or "5000" (records per second).
 func ParseRate(s string) (Rate, error) {
-	if n, err := strconv.ParseFloat(s, 64); err == nil {
-		if n <= 0 || math.IsInf(n, 0) || math.IsNaN(n) || n > 1e9 {
-			return Rate{}, fmt.Errorf("rate %q is not above 0 and at most 1e9 records per second", s)
+	if n, err := strconv.ParseFloat(s, 64); err == nil || errors.Is(err, strconv.ErrRange) {
+		if !(n > 0 && n <= maxRecordRate) { // NaN is neither
+			return Rate{}, fmt.Errorf("%q is not above 0 and at most %.0f records per second", s, maxRecordRate)
 		}
 		return Rate{PerSecond: n}, nil
 	}
 	b, err := ParseSize(strings.TrimSuffix(s, "/s"))
 	if err != nil {
-		return Rate{}, fmt.Errorf("rate %q is neither records per second nor a size per second such as 20MB", s)
+		return Rate{}, fmt.Errorf("%q is neither records per second nor a size per second such as 20MB", s)
 	}
-	if b <= 0 {
-		return Rate{}, fmt.Errorf("rate %q is not above 0", s)
+	if b <= 0 || float64(b) > maxByteRate {
+		return Rate{}, fmt.Errorf("%q is not above 0 and at most 1TB per second", s)
 	}
 	return Rate{PerSecond: float64(b), Bytes: true}, nil
 }
@@ -93,12 +100,16 @@ func ParseSize(s string) (int64, error) {
 			break
 		}
 	}
-	n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-	if err != nil || n < 0 || n*factor > 1<<62 {
+	text = strings.TrimSpace(text)
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || strings.Trim(text, "0123456789.") != "" || n*factor > 1<<62 { // digits only: no NaN, no hexadecimals
 		return 0, fmt.Errorf("%q is not a size such as 64MiB, 1GB or 16384", s)
 	}
 	return int64(n * factor), nil
 }
+
+// maxDuration bounds a run, so that no sum of times overflows.
+const maxDuration = 30 * 24 * time.Hour
 
 // Check refuses what makes no sense, naming the flag.
 func (o *Options) Check() error {
@@ -109,20 +120,23 @@ func (o *Options) Check() error {
 		return fmt.Errorf("--batch-size %d; allowed are 1 to 64MiB", o.BatchSize)
 	case o.Producers < 1 || o.Producers > 1000:
 		return fmt.Errorf("--producers %d; allowed are 1 to 1000", o.Producers)
-	case o.Duration <= 0:
-		return fmt.Errorf("--duration %s is not above 0", o.Duration)
-	case o.Warmup < 0:
-		return fmt.Errorf("--warmup %s is negative", o.Warmup)
+	case o.Duration <= 0 || o.Duration > maxDuration:
+		return fmt.Errorf("--duration %s is not above 0 and at most %s", o.Duration, maxDuration)
+	case o.Warmup < 0 || o.Warmup > maxDuration:
+		return fmt.Errorf("--warmup %s; allowed are 0 to %s", o.Warmup, maxDuration)
 	case o.InFlight < 0 || o.InFlight > 10000:
 		return fmt.Errorf("--in-flight %d; allowed are 0 (5 at a rate, else as many as fit into 256 MiB) to 10000", o.InFlight)
 	case o.MaxSlip < 0:
 		return fmt.Errorf("--max-slip %s is negative", o.MaxSlip)
-	case o.Linger < 0:
-		return fmt.Errorf("--linger %s is negative", o.Linger)
+	case o.Linger < 0 || o.Linger > time.Hour:
+		return fmt.Errorf("--linger %s; allowed are 0 to 1h", o.Linger)
 	case o.Acks < -1 || o.Acks > 1:
 		return fmt.Errorf("--acks %d; allowed are all, 1 and 0", o.Acks)
-	case o.Create && o.Partitions < 1:
-		return fmt.Errorf("--partitions %d is not above 0", o.Partitions)
+	case o.Create && (o.Partitions < 1 || o.Partitions > 1_000_000):
+		return fmt.Errorf("--partitions %d; allowed are 1 to 1000000", o.Partitions)
+	}
+	if n := o.Rate.Records(o.RecordSize); o.Rate.PerSecond != 0 && !(n >= minRecordRate && n <= maxRecordRate) {
+		return fmt.Errorf("--rate: %.3g records of %d bytes per second; allowed are %g to %.0f", n, o.RecordSize, minRecordRate, maxRecordRate)
 	}
 	_, err := newCodec(o.Compression)
 	return err

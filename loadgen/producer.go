@@ -103,6 +103,7 @@ func (p *producer) run(ctx context.Context, end time.Time) {
 
 // flatOut keeps the in-flight budget full; intended is when it was sent.
 func (p *producer) flatOut(ctx context.Context, end time.Time) {
+	time.Sleep(time.Until(p.l.start)) // as long as the other producers need to get there
 	for !p.l.over(ctx) {
 		p.first = time.Now()
 		if !p.first.Before(end) {

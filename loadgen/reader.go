@@ -28,6 +28,7 @@ type reader struct {
 	bytes   atomic.Int64
 	records atomic.Int64
 	errs    atomic.Int64
+	lastErr atomic.Value
 }
 
 // run reads from the offsets until ctx ends or, with stopAt, until every partition has reached its offset there.
@@ -114,6 +115,7 @@ func (r *reader) take(resp *kmsg.FetchResponse, pos map[int32]int64, stopAt []in
 			p := &resp.Topics[i].Partitions[j]
 			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
 				r.errs.Add(1)
+				r.lastErr.Store(err.Error())
 				if !kerr.IsRetriable(err) && !(r.patient && errors.Is(err, kerr.OffsetOutOfRange)) {
 					return false, fmt.Errorf("partition %d: %w", p.Partition, err)
 				}

@@ -167,3 +167,10 @@ func (r *Recorder) Positive() *hdrhistogram.Histogram {
 	defer r.mu.Unlock()
 	return hdrhistogram.Import(r.pos.Export())
 }
+
+// Negative is the histogram of the absolute values of the negative samples.
+func (r *Recorder) Negative() *hdrhistogram.Histogram {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return hdrhistogram.Import(r.neg.Export())
+}

@@ -1,15 +1,11 @@
 package loadgen
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"strings"
 	"time"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // Schema is the name of the report format (CLI.md).
@@ -150,109 +146,6 @@ func (r *Report) OK() bool {
 		}
 	}
 	return true
-}
-
-// ReadReport reads what WriteJSON wrote.
-func ReadReport(file string) (*Report, error) {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	r := &Report{}
-	if err := json.Unmarshal(b, r); err != nil {
-		return nil, fmt.Errorf("%s is not a report: %w", file, err)
-	}
-	if r.Schema != Schema {
-		return nil, fmt.Errorf("%s has schema %q, not %q", file, r.Schema, Schema)
-	}
-	return r, nil
-}
-
-// WriteJSON writes the report to a file.
-func (r *Report) WriteJSON(file string) error {
-	b, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, append(b, '\n'), 0o644)
-}
-
-// WriteHDR writes the histograms as an HdrHistogram log (values in microseconds).
-func (r *Report) WriteHDR(file string) error {
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	w := hdrhistogram.NewHistogramLogWriter(f)
-	if err := w.OutputLogFormatVersion(); err != nil {
-		return err
-	}
-	if err := w.OutputStartTime(r.Started.UnixMilli()); err != nil {
-		return err
-	}
-	if err := w.OutputLegend(); err != nil {
-		return err
-	}
-	for name, rec := range r.recorders {
-		h := rec.Positive()
-		h.SetTag(name)
-		h.SetStartTimeMs(r.Started.UnixMilli())
-		h.SetEndTimeMs(time.Now().UnixMilli())
-		if err := w.OutputIntervalHistogram(h); err != nil {
-			return err
-		}
-	}
-	return f.Close()
-}
-
-// WriteText prints the report for people.
-func (r *Report) WriteText(w io.Writer) {
-	fmt.Fprintf(w, "%s: %.1f MB", r.Scenario, float64(r.Load.Bytes)/1e6)
-	if r.Load.Records > 0 {
-		fmt.Fprintf(w, " in %d records", r.Load.Records)
-	}
-	if r.Throughput.MBPerSec > 0 {
-		fmt.Fprintf(w, ", %.1f MB/s", r.Throughput.MBPerSec)
-	}
-	if r.Load.AchievedPerSec > 0 {
-		fmt.Fprintf(w, ", %.0f records/s", r.Load.AchievedPerSec)
-	}
-	if r.Load.TargetPerSec > 0 {
-		fmt.Fprintf(w, " of %.0f intended", r.Load.TargetPerSec)
-	}
-	fmt.Fprintf(w, ", %d errors\n", r.Load.Errors)
-	names := []string{"response_ms", "service_ms", "slip_ms", "e2e_ms", "replication_lag_ms", "control_ms", "added_lag_ms", "stop_ms", "first_ack_ms", "first_read_ms", "write_gap_ms"}
-	if len(r.Histograms) > 0 {
-		fmt.Fprintf(w, "%-20s %10s %10s %10s %10s %10s %10s\n", "", "count", "p50", "p90", "p99", "p99.9", "max")
-	}
-	for _, n := range names {
-		s, ok := r.Histograms[n]
-		if !ok {
-			continue
-		}
-		fmt.Fprintf(w, "%-20s %10d %10s %10s %10s %10s %10s\n", n, s.Count, ms(s.P50), ms(s.P90), ms(s.P99), ms(s.P999), ms(s.Max))
-	}
-	for name, v := range r.Throughput.CPUPerGiB {
-		fmt.Fprintf(w, "cpu %s: %.2f s/GiB\n", name, v)
-	}
-	if f := r.Failover; f != nil {
-		fmt.Fprintf(w, "recovery point: %d records, %d bytes, %.1f ms (%d rounds)\n", f.RecoveryPoint.Records, f.RecoveryPoint.Bytes, f.RecoveryPoint.Ms, f.Rounds)
-	}
-	for _, c := range r.Checks {
-		word := "ok"
-		if !c.OK {
-			word = "NOT OK"
-		}
-		fmt.Fprintf(w, "check %s: %s (%s)\n", c.Name, word, c.Detail)
-	}
-}
-
-func ms(v *float64) string {
-	if v == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.2f", *v)
 }
 
 func thisHost() Host {

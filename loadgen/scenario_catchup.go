@@ -67,34 +67,36 @@ func Catchup(ctx context.Context, o CatchupOptions) (*Report, error) {
 			if err != nil {
 				return "catchup: " + err.Error()
 			}
-			return fmt.Sprintf("catchup  %.1f MB copied, %.1f MB/s", float64(now-before)/1e6, float64(now-before)/1e6/since.Seconds())
+			line := fmt.Sprintf("catchup  %.1f MB copied, %.1f MB/s", float64(now-before)/1e6, float64(now-before)/1e6/since.Seconds())
+			if left := o.Fill - (now - before); left > 0 && now > before {
+				line += fmt.Sprintf(", about %s left", time.Duration(float64(left)/float64(now-before)*float64(since)).Round(time.Second))
+			}
+			return line
 		})
 	}
+	copied := before
 	sampled := r.sample("copied", "MB/s", rate(func() int64 {
-		now, err := f.stored(ctx)
-		if err != nil {
-			return 0
+		if now, err := f.stored(ctx); err == nil {
+			copied = now
 		}
-		return now - before
+		return copied - before
 	}))
 	err = f.drained(ctx)
 	took := time.Since(start)
 	stop()
 	sampled()
-	if err != nil {
-		return nil, err
-	}
-	after, err := f.stored(ctx)
-	if err != nil {
-		return nil, err
+	after, serr := f.stored(ctx)
+	if serr != nil { // the last that was seen
+		after, err = copied, errors.Join(err, serr)
 	}
 	r.Load.Bytes = after - before
 	r.Throughput.MBPerSec = float64(r.Load.Bytes) / 1e6 / took.Seconds()
+	r.judge(evidence{cancelled: ctx.Err() != nil, ended: err})
 	cpu.perGiB(r, r.Load.Bytes)
-	if r.Load.Bytes == 0 {
+	if r.Load.Bytes == 0 && err == nil {
 		return r, fmt.Errorf("%w: the mirror had nothing to copy; give --fill", ErrNothing)
 	}
-	return r, nil
+	return r, err
 }
 
 // pause pauses or resumes the topics.
@@ -201,30 +203,26 @@ func (f *failover) stored(ctx context.Context) (int64, error) {
 	return sum, nil
 }
 
+// failedPatience is how long a partition may be FAILED before a measurement counts as lost. A mirror tries again
+// for ever, a measurement does not wait for it.
+const failedPatience = 20 * time.Second
+
 // drained waits until every partition mirrors with lag 0.
 func (f *failover) drained(ctx context.Context) error {
-	want := map[string]bool{}
-	for _, t := range f.topics {
-		want[t] = true
-	}
+	var failed time.Time // since when one is FAILED
 	for {
-		m, err := describeMirror(ctx, f.dst.cl, f.o.Mirror)
-		if err != nil {
+		lagging, why, err := f.progress(ctx)
+		switch {
+		case err != nil:
 			return err
+		case why == "":
+			failed = time.Time{}
+		case failed.IsZero():
+			failed = time.Now()
+		case time.Since(failed) > failedPatience:
+			return fmt.Errorf("for %s now %s", failedPatience, why)
 		}
-		done := true
-		for _, t := range m.Topics {
-			for _, p := range t.Partitions {
-				if !want[t.TopicName] {
-					continue
-				}
-				if p.State == "FAILED" && p.ErrorMessage != nil && p.RetryAttempt < 0 {
-					return fmt.Errorf("%s-%d is FAILED: %s", t.TopicName, p.PartitionIndex, *p.ErrorMessage)
-				}
-				done = done && p.State == "MIRRORING" && p.Lag == 0
-			}
-		}
-		if done {
+		if lagging == "" {
 			return nil
 		}
 		select {
@@ -233,4 +231,36 @@ func (f *failover) drained(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// progress names a partition that is not up to date, and one that failed.
+func (f *failover) progress(ctx context.Context) (lagging, failed string, err error) {
+	want := map[string]bool{}
+	for _, t := range f.topics {
+		want[t] = true
+	}
+	m, err := describeMirror(ctx, f.dst.cl, f.o.Mirror)
+	if err != nil {
+		return "", "", err
+	}
+	for _, t := range m.Topics {
+		for _, p := range t.Partitions {
+			if !want[t.TopicName] {
+				continue
+			}
+			if p.State != "MIRRORING" || p.Lag != 0 {
+				lagging = fmt.Sprintf("%s-%d is %s with lag %d", t.TopicName, p.PartitionIndex, p.State, p.Lag)
+			}
+			if p.State == "FAILED" {
+				failed = fmt.Sprintf("%s-%d is FAILED", t.TopicName, p.PartitionIndex)
+				if p.ErrorMessage != nil {
+					failed += ": " + *p.ErrorMessage
+				}
+				if p.RetryAttempt < 0 {
+					return lagging, failed, errors.New(failed)
+				}
+			}
+		}
+	}
+	return lagging, failed, nil
 }

@@ -2,7 +2,6 @@ package loadgen
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -13,12 +12,15 @@ import (
 // Consume reads a topic from its start, once, as fast as it comes, or for the
 // duration, whichever ends first.
 func Consume(ctx context.Context, bootstrap, topic string, o Options) (*Report, error) {
+	if o.Duration <= 0 {
+		return nil, fmt.Errorf("--duration %s is not above 0", o.Duration)
+	}
 	t, err := openTarget(bootstrap)
 	if err != nil {
 		return nil, err
 	}
 	defer t.close()
-	l, err := t.layout(ctx, topic)
+	l, err := t.ensureTopic(ctx, topic, false, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -37,31 +39,32 @@ func Consume(ctx context.Context, bootstrap, topic string, o Options) (*Report, 
 	}
 	run := &reader{t: t, layout: l}
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, o.Duration)
+	rctx, cancel := context.WithTimeout(ctx, o.Duration)
 	defer cancel()
 	stop := func() {}
 	if o.Progress != nil {
 		stop = every(o, func(since time.Duration) string {
-			return fmt.Sprintf("consume  %.1f MB, %.1f MB/s", float64(run.bytes.Load())/1e6, float64(run.bytes.Load())/1e6/since.Seconds())
+			return fmt.Sprintf("consume  %.1f MB, %.1f MB/s, at most %s left", float64(run.bytes.Load())/1e6, float64(run.bytes.Load())/1e6/since.Seconds(),
+				max(0, o.Duration-since).Round(time.Second))
 		})
 	}
 	sampled := r.sample("read", "MB/s", rate(run.bytes.Load))
-	err = run.run(ctx, from, to)
+	err = run.run(rctx, from, to)
 	stop()
 	sampled()
 	took := time.Since(start)
-	if err != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return nil, err
-	}
 	r.Load.Records, r.Load.Bytes = run.records.Load(), run.bytes.Load()
 	r.Load.Errors = run.errs.Load()
 	r.Load.AchievedPerSec = float64(r.Load.Records) / took.Seconds()
 	r.Throughput.MBPerSec = float64(r.Load.Bytes) / 1e6 / took.Seconds()
+	e := evidence{errors: r.Load.Errors, cancelled: ctx.Err() != nil, ended: err}
+	e.lastErr, _ = run.lastErr.Load().(string)
+	r.judge(e)
 	cpu.perGiB(r, r.Load.Bytes)
-	if r.Load.Records == 0 {
+	if r.Load.Records == 0 && err == nil {
 		return r, fmt.Errorf("%w: topic %s holds no records", ErrNothing, topic)
 	}
-	return r, nil
+	return r, err
 }
 
 // lagTracker joins, batch by batch, the acknowledgement at the source with the

@@ -56,12 +56,14 @@ func Failover(ctx context.Context, o FailoverOptions) (*Report, error) {
 	r.Failover = &FailoverResult{}
 	for i := range o.Rounds {
 		if i > 0 {
-			if err := f.restart(ctx); err != nil {
-				return nil, fmt.Errorf("round %d: %w", i+1, err)
-			}
+			err = f.restart(ctx)
 		}
-		if err := f.round(ctx, r); err != nil {
-			return nil, fmt.Errorf("round %d: %w", i+1, err)
+		if err == nil {
+			err = f.round(ctx, r)
+		}
+		if err != nil {
+			err = fmt.Errorf("round %d of %d: %w", i+1, o.Rounds, err)
+			break
 		}
 		r.Failover.Rounds++
 		if o.Progress != nil {
@@ -73,8 +75,9 @@ func Failover(ctx context.Context, o FailoverOptions) (*Report, error) {
 	r.add("first_ack_ms", f.ack)
 	r.add("first_read_ms", f.read)
 	r.add("write_gap_ms", f.gap)
+	r.judge(evidence{errors: r.Load.Errors, lastErr: f.lastErr, cancelled: ctx.Err() != nil, ended: err})
 	r.check("writable", f.failed == 0, "%d of %d partitions did not become writable and readable", f.failed, f.tried)
-	return r, nil
+	return r, err
 }
 
 type failover struct {
@@ -83,6 +86,7 @@ type failover struct {
 	topics               []string
 	stop, ack, read, gap *Recorder
 	tried, failed        int
+	lastErr              string
 }
 
 func msOf(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
@@ -132,10 +136,11 @@ func (f *failover) round(ctx context.Context, r *Report) error {
 	manifests := map[string]*manifest{}
 	var layouts []*layout
 	loadCtx, endLoad := context.WithCancel(ctx)
-	defer endLoad()
 	var wg sync.WaitGroup
+	defer func() { endLoad(); wg.Wait() }()
 	var loads []*load
-	for _, topic := range f.topics {
+	loadErrs := make([]error, len(f.topics))
+	for i, topic := range f.topics {
 		ls, err := f.src.layout(ctx, topic)
 		if err != nil {
 			return err
@@ -157,15 +162,32 @@ func (f *failover) round(ctx context.Context, r *Report) error {
 		}
 		loads = append(loads, l)
 		wg.Add(1)
-		go func() { defer wg.Done(); _ = l.run(loadCtx) }() // a source that is killed ends it; the checks are on D
+		go func() { defer wg.Done(); loadErrs[i] = l.run(loadCtx) }()
 	}
 	probes, err := openProbes(layouts)
 	if err != nil {
 		return err
 	}
 	defer closeProbes(probes)
+	lost := make(chan struct{})
+	for _, l := range loads {
+		go func() {
+			select {
+			case <-l.ended:
+				select {
+				case lost <- struct{}{}:
+				case <-loadCtx.Done():
+				}
+			case <-loadCtx.Done():
+			}
+		}()
+	}
 	select {
 	case <-time.After(f.o.Warmup + f.o.Duration):
+	case <-lost: // there is no fail-over under load without one
+		endLoad()
+		wg.Wait()
+		return fmt.Errorf("the load of the source: %w", errors.Join(loadErrs...))
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -184,6 +206,12 @@ func (f *failover) round(ctx context.Context, r *Report) error {
 	for _, l := range loads {
 		r.Load.Records += l.records.Load()
 		r.Load.Bytes += l.bytes.Load()
+		if f.o.SourcePID == 0 { // one that is killed loses what was under way
+			r.Load.Errors += l.errors.Load()
+			if s, ok := l.lastErr.Load().(string); ok {
+				f.lastErr = s
+			}
+		}
 	}
 	var why []string
 	line := Timeline{StopAnsweredMs: msOf(sw.answered.Sub(sw.sent))}

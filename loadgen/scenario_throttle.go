@@ -72,6 +72,10 @@ func RunThrottle(ctx context.Context, o ThrottleOptions) (*Report, error) {
 	if err := f.throttle(ctx, o.Rates[0], true); err != nil {
 		return nil, err
 	}
+	before, err := f.stored(ctx)
+	if err != nil {
+		return nil, err
+	}
 	resumed = true
 	if err := f.pause(ctx, false); err != nil {
 		return nil, err
@@ -86,23 +90,38 @@ func RunThrottle(ctx context.Context, o ThrottleOptions) (*Report, error) {
 	defer stop()
 	for i, rate := range o.Rates {
 		if i > 0 {
-			if err := f.throttle(ctx, rate, true); err != nil {
-				return nil, err
+			if err = f.throttle(ctx, rate, true); err != nil {
+				break
 			}
 		}
-		res, err := f.measureRate(ctx, rate, o.Each)
-		if err != nil {
-			return nil, err
+		var res ThrottleResult
+		if res, err = f.measureRate(ctx, rate, o.Each); err != nil {
+			break
 		}
 		r.Throttle = append(r.Throttle, res)
 		name := fmt.Sprintf("rate %d", rate)
 		r.check(name, res.Error <= 100*throttleTolerance && res.Error >= -100*throttleTolerance, "%.2f %% off over the time after the first second", res.Error)
 		r.check(name+" worst second", res.Worst1s <= throttleWorst, "%.2f times the rate", res.Worst1s)
 		if o.Progress != nil {
-			fmt.Fprintf(o.Progress, "throttle: set %.1f MB/s, achieved %.1f MB/s\n", float64(rate)/1e6, res.Achieved/1e6)
+			left := time.Duration(len(o.Rates)-1-i) * o.Each
+			fmt.Fprintf(o.Progress, "throttle: set %.1f MB/s, achieved %.1f MB/s, %s left\n", float64(rate)/1e6, res.Achieved/1e6, left)
+		}
+		// What is no longer behind is not held back by the throttle.
+		lagging, failed, perr := f.progress(ctx)
+		if err = perr; err == nil && failed != "" {
+			err = errors.New(failed)
+		} else if err == nil && lagging == "" {
+			err = fmt.Errorf("the backlog was copied before the step of %.1f MB/s was over; give a larger --fill", float64(rate)/1e6)
+		}
+		if err != nil {
+			break
 		}
 	}
-	return r, nil
+	if now, serr := f.stored(ctx); serr == nil {
+		r.Load.Bytes = now - before
+	}
+	r.judge(evidence{cancelled: ctx.Err() != nil, ended: err})
+	return r, err
 }
 
 // throttle sets the rate and the replicas it applies to, or with on false removes both.

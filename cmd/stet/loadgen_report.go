@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -30,6 +31,11 @@ func reportCommand() *cobra.Command {
 				}
 				reports = append(reports, r)
 			}
+			if page != "" {
+				if err := loadgen.CheckFile(page); err != nil {
+					return fmt.Errorf("--html: %w", err)
+				}
+			}
 			for i, r := range reports {
 				fmt.Printf("run %d: %s, %s\n", i, files[i], r.Command)
 				r.WriteText(os.Stdout)
@@ -47,13 +53,5 @@ func reportCommand() *cobra.Command {
 }
 
 func writeHTML(file string, reports []*loadgen.Report) error {
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	if err := html.Render(f, reports); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
+	return loadgen.WriteFile(file, func(w io.Writer) error { return html.Render(w, reports) })
 }

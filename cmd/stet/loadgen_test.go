@@ -58,7 +58,7 @@ func TestLoadgenReports(t *testing.T) {
 	createTopic(ctx, t, src.Addr, "load", 2)
 	mirror(t, p, "m", src.Addr, "load")
 	waitFor(t, p, "m", "lag-zero")
-	common := []string{"--rate", "500", "--record-size", "200", "--duration", "1s", "--warmup", "0s"}
+	common := []string{"--rate", "500", "--record-size", "200", "--duration", "1s", "--warmup", "0s", "--max-slip", "1m"} // tests share the machine
 	pair := []string{"--source", src.Addr, "--destination", p.Addr}
 	for _, c := range []struct {
 		scenario   string

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -89,13 +90,33 @@ func rootCommand() *cobra.Command {
 		Example:       "  stet demo\n  stet broker --config server.properties",
 	}
 	root.SetVersionTemplate("stet {{.Version}}\n")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{flagError(cmd, err)} })
 	root.AddCommand(brokerCommand(), demoCommand(), mirrorsCommand(), configsCommand(), verifyCommand(), dumpLogCommand(), loadgenCommand(), profileCommand())
 	for _, c := range root.Commands() {
 		c.SetHelpTemplate(helpTemplate)
 	}
 	root.SetHelpTemplate(helpTemplate)
 	return root
+}
+
+// flagValue is how the flag library says that it cannot read a value; what follows names a function of Go.
+var flagValue = regexp.MustCompile(`^invalid argument "(.*)" for "(?:-., )?--([a-z-]+)" flag: `)
+
+// flagError says what a flag's value should have been.
+func flagError(cmd *cobra.Command, err error) error {
+	m := flagValue.FindStringSubmatch(err.Error())
+	if m == nil {
+		return err
+	}
+	flag := cmd.Flags().Lookup(m[2])
+	if flag == nil {
+		return err
+	}
+	kind := map[string]string{"duration": "a duration such as 30s", "int": "a whole number", "uint64": "a whole number from 0 on", "bool": "true or false"}[flag.Value.Type()]
+	if kind == "" {
+		return err
+	}
+	return fmt.Errorf("--%s %q is not %s", m[2], m[1], kind)
 }
 
 // helpTemplate puts the example last, where the eye ends up.

@@ -47,7 +47,7 @@ func TestMirrorOfRealKafkaIsByteIdentical(t *testing.T) {
 				}
 			}
 			// It follows live.
-			testkit.MustStet(t, "loadgen", "lag", "--source", k.Bootstrap, "--destination", p.Addr, "--topic", topics[0], "--rate", "2MB", "--duration", "2s", "--warmup", "0s")
+			testkit.MustStet(t, "loadgen", "lag", "--source", k.Bootstrap, "--destination", p.Addr, "--topic", topics[0], "--rate", "2MB", "--duration", "2s", "--warmup", "0s", "--max-slip", "1m")
 			sameFiles(t, k.DataDir(1), p.Dir, topics)
 		})
 	}
