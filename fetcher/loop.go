@@ -63,6 +63,9 @@ type loop struct {
 	appending atomic.Pointer[partition]
 	since     atomic.Int64 // UnixNano of the begin of that append
 	slowest   atomic.Int64 // nanoseconds; of a loop that was set aside
+	probe     bool         // the other loops of the broker wait for what this one finds
+	proven    bool         // the connection has brought a good answer
+	fails     int          // connections in a row that have not
 	// reserved are the bytes that the outstanding request may bring (throttled loops)
 	reserved int64
 }
@@ -236,37 +239,64 @@ func (l *loop) run() {
 	defer close(l.done)
 	defer l.m.forget(l)
 	for l.ready(l.ctx) {
-		if err := l.gate.enter(l.ctx); err != nil {
+		if l.fails > 0 { // of this connection, while others of the broker may be well
+			_ = sleep(l.ctx, backoff(l.fails-1), nil)
+		}
+		var err error
+		if l.probe, err = l.gate.enter(l.ctx); err != nil {
 			continue // ready finds the context ended
 		}
 		ctx, leader, n := l.begin()
 		conn, err := leader.Connect(ctx, l.key.broker, n)
 		if err != nil {
 			l.m.o.Counters.ConnectErrors.Add(1)
-			l.failed(err, "cannot connect to the source broker")
+			l.failed(ctx, err, "cannot connect to the source broker")
 			continue
 		}
 		l.m.o.Counters.Connects.Add(1)
-		l.gate.done(nil)
 		l.connected.Store(true)
 		l.m.connected(l, conn.RTT())
+		l.proven = false
 		err = l.serve(ctx, conn)
 		l.connected.Store(false)
 		_ = conn.Close() // whatever it says, it is not used again
 		if err != nil && ctx.Err() == nil {
 			l.m.o.Counters.BrokenConnections.Add(1)
-			l.failed(err, "connection to the source broker ended")
+			if !l.proven {
+				l.fails++
+			}
+			l.failed(ctx, err, "connection to the source broker ended")
 		}
+		l.leaveGate()
 	}
 }
 
-func (l *loop) failed(err error, what string) {
-	if l.ctx.Err() != nil {
-		err = nil // we ended it; the others may try
+func (l *loop) failed(ctx context.Context, err error, what string) {
+	if ctx.Err() != nil {
+		l.leaveGate() // we ended it
+		return
 	}
-	if l.gate.done(err) && err != nil {
+	l.probe = false
+	if l.gate.failed(err) {
 		l.m.o.Logger.Warn(what, "mirror", l.mirror, "broker", l.key.broker, "fetcher", l.number(), "error", err)
 	}
+}
+
+// leaveGate lets another loop try if this one is the probe and will not find out how the broker is.
+func (l *loop) leaveGate() {
+	if l.probe {
+		l.probe = false
+		l.gate.leave()
+	}
+}
+
+// answered notes a good answer.
+func (l *loop) answered() {
+	if l.proven && !l.gate.sick.Load() {
+		return
+	}
+	l.proven, l.probe, l.fails = true, false, 0
+	l.gate.proven()
 }
 
 // begin makes the context of the next connection.
@@ -325,6 +355,13 @@ func (l *loop) ready(ctx context.Context) bool {
 	}
 }
 
+// fetches says whether there is something to fetch now.
+func (l *loop) fetches() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fetchables > 0
+}
+
 // resume takes the partitions back whose back-off has passed. The lock is held.
 func (l *loop) resume(now time.Time) {
 	keep := l.waiting[:0]
@@ -347,10 +384,14 @@ func (l *loop) resume(now time.Time) {
 // serve uses one connection until it breaks, the context ends or there is nothing left to fetch.
 func (l *loop) serve(ctx context.Context, conn Conn) error {
 	out := false // a request is outstanding
+	empty := 0   // answers in a row that came at once, with nothing in them
 	var sentAt time.Time
 	c := l.m.o.Counters
 	for {
 		if !out {
+			if !l.fetches() {
+				l.leaveGate()
+			}
 			if !l.ready(ctx) {
 				return ctx.Err()
 			}
@@ -361,6 +402,7 @@ func (l *loop) serve(ctx context.Context, conn Conn) error {
 			}
 			sentAt = time.Now()
 			if !out {
+				l.leaveGate()
 				if err := l.heldFor(ctx, wait); err != nil {
 					return err
 				}
@@ -380,8 +422,14 @@ func (l *loop) serve(ctx context.Context, conn Conn) error {
 		l.measure(len(body), now.Sub(sentAt))
 		out = false
 		planErr := l.plan(body, now)
+		if planErr == nil {
+			l.answered()
+		}
+		if empty++; !l.pointless(now.Sub(sentAt)) {
+			empty = 0
+		}
 		throttle := time.Duration(l.walker.ThrottleMillis) * time.Millisecond
-		if planErr == nil && throttle <= 0 {
+		if planErr == nil && throttle <= 0 && empty <= maxEmpty {
 			if out, _, planErr = l.send(conn); out { // a loop that is held back waits above, after the append
 				sentAt = time.Now()
 			}
@@ -391,6 +439,11 @@ func (l *loop) serve(ctx context.Context, conn Conn) error {
 		l.deliver()
 		if planErr != nil {
 			return planErr
+		}
+		if empty > maxEmpty && throttle <= 0 {
+			if err := sleep(ctx, emptyPause, nil); err != nil {
+				return err
+			}
 		}
 		if throttle > 0 {
 			c.ThrottleMillis.Add(throttle.Milliseconds())
@@ -402,6 +455,30 @@ func (l *loop) serve(ctx context.Context, conn Conn) error {
 			}
 		}
 	}
+}
+
+const (
+	// maxEmpty is how many answers without anything may come at once, one after the other, before the requests are slowed
+	// down: a source that does not wait as it was asked to must not keep a processor busy.
+	maxEmpty = 50
+	// emptyPause is the time between two requests then.
+	emptyPause = 10 * time.Millisecond
+)
+
+// pointless says that the answer just planned came long before the time for which the source may wait, and brought nothing.
+func (l *loop) pointless(took time.Duration) bool {
+	l.mu.Lock()
+	allowed := l.config.MaxWait
+	l.mu.Unlock()
+	if len(l.events) > 0 || took > allowed/4 {
+		return false
+	}
+	for i := range l.plans {
+		if len(l.plans[i].records) > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // heldFor waits for the throttle.

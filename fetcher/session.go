@@ -15,6 +15,9 @@ const (
 	newestFetch     = 17 // 18 adds only what followers send
 )
 
+// probeWait is for how many milliseconds a broker that was away may hold the first fetch.
+const probeWait = 200
+
 // session is an incremental fetch session (KIP-227). epoch 0 asks for a new one with a full request.
 type session struct {
 	id    int32
@@ -87,6 +90,9 @@ func (l *loop) build(version int16, rtt time.Duration) {
 	req.SetVersion(version)
 	req.ReplicaID = -1
 	req.MaxWaitMillis = int32(l.config.MaxWait.Milliseconds())
+	if l.probe { // others wait for the answer
+		req.MaxWaitMillis = min(req.MaxWaitMillis, probeWait)
+	}
 	req.IsolationLevel = 0
 	req.SessionID, req.SessionEpoch = s.id, s.epoch
 	if version < sessionsFrom {

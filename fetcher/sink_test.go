@@ -88,7 +88,7 @@ func (s *memSink) notify() {
 // until waits for cond, which is called with the sink locked.
 func (s *memSink) until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		s.mu.Lock()
 		ok, changed := cond(), s.changed
@@ -150,7 +150,7 @@ func (l *eventLog) wait(t *testing.T, kind fetcher.EventKind) fetcher.Event {
 
 func (l *eventLog) until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		l.mu.Lock()
 		ok, changed := cond(), l.changed
@@ -191,9 +191,22 @@ type rig struct {
 }
 
 func newRig(t *testing.T, brokers int) *rig {
-	r := &rig{t: t, cluster: scripted.NewCluster(t, brokers), pool: zerocopy.NewPool(64 << 20), events: &eventLog{changed: make(chan struct{})}, counters: &fetcher.Counters{}}
-	r.src = source.New(source.Options{Mirror: "m", BrokerID: 7, Bootstrap: []string{r.cluster.Bootstrap()}, Pool: r.pool, RequestTimeout: 5 * time.Second})
-	r.m = fetcher.NewManager(fetcher.Options{Events: r.events, Counters: r.counters})
+	return rigOf(t, scripted.NewCluster(t, brokers), source.Options{RequestTimeout: 5 * time.Second}, fetcher.Options{})
+}
+
+// newPipedRig is a rig without a network, for bubbles of testing/synctest: its waits take no time, and
+// its timeouts are the defaults.
+func newPipedRig(t *testing.T, brokers int, o fetcher.Options) *rig {
+	c := scripted.NewPiped(t, brokers)
+	return rigOf(t, c, source.Options{Dial: c.Dial}, o)
+}
+
+func rigOf(t *testing.T, c *scripted.Cluster, so source.Options, o fetcher.Options) *rig {
+	r := &rig{t: t, cluster: c, pool: zerocopy.NewPool(64 << 20), events: &eventLog{changed: make(chan struct{})}, counters: &fetcher.Counters{}}
+	so.Mirror, so.BrokerID, so.Bootstrap, so.Pool = "m", 7, []string{c.Bootstrap()}, r.pool
+	r.src = source.New(so)
+	o.Events, o.Counters = r.events, r.counters
+	r.m = fetcher.NewManager(o)
 	r.config = fetcher.DefaultConfig()
 	r.config.MaxWait, r.config.Backoff = 50*time.Millisecond, 20*time.Millisecond
 	r.m.SetMirror("m", r.src, r.config)

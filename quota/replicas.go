@@ -17,7 +17,7 @@ type Replicas struct {
 type replica struct{ partition, broker int32 }
 
 // ErrReplicas says that a list of throttled replicas cannot be read.
-var ErrReplicas = errors.New("a list of throttled replicas is empty, * or PARTITION:BROKER,...")
+var ErrReplicas = errors.New("throttled replicas are empty, * or a list of PARTITION:BROKER")
 
 // ParseReplicas reads "p:b,p:b,..." or "*"; empty means none. As in Apache Kafka,
 // blanks around elements do not count and empty elements are passed over; numbers are of 31 bits.

@@ -2,7 +2,9 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -12,9 +14,11 @@ import (
 	"stet/zerocopy/frame"
 )
 
-// fetchEager is the part of a fetch response that is allocated on the source's word; it asked for no more
-// itself, except for a single larger batch.
-const fetchEager = 32 << 20
+// fetchOverhead is what a response may have beside the records that were asked for, in bytes: 10,000 partitions and aborted
+// transactions. A response up to the asked size and this is reserved and allocated on the word of a source that has
+// answered on this connection before. Of the first one, and of a batch larger than all that was asked for, memory is taken
+// as its bytes arrive: a source that claims and does not send holds nobody up.
+const fetchOverhead = 1 << 20
 
 // fetchConn implements fetcher.Conn.
 type fetchConn struct {
@@ -23,6 +27,7 @@ type fetchConn struct {
 	timeout time.Duration
 	wait    time.Duration // that the last request allowed the broker
 	flex    bool
+	proven  bool // a whole answer has come
 }
 
 var _ fetcher.Leader = (*Source)(nil)
@@ -33,7 +38,7 @@ func (s *Source) Connect(ctx context.Context, broker int32, n int) (fetcher.Conn
 	if err != nil {
 		return nil, err
 	}
-	l, err := s.o.dial(ctx, addr, s.o.fetcherClientID(n), s.o.Pool, s.o.MaxFrame, fetchEager)
+	l, err := s.o.dial(ctx, addr, s.o.fetcherClientID(n), s.o.Pool, s.o.MaxFrame, fetchOverhead)
 	if err != nil {
 		s.doubt(broker) // it may live elsewhere now
 		return nil, err
@@ -47,6 +52,7 @@ func (s *Source) Connect(ctx context.Context, broker int32, n int) (fetcher.Conn
 		l.conn.Close()
 		return nil, err
 	}
+	l.reader.Patience = s.o.RequestTimeout
 	return &fetchConn{l: l, version: version, timeout: s.o.RequestTimeout}, nil
 }
 
@@ -57,6 +63,11 @@ func (c *fetchConn) Close() error        { return c.l.conn.Close() }
 func (c *fetchConn) Send(req *kmsg.FetchRequest) error {
 	c.wait = time.Duration(req.MaxWaitMillis) * time.Millisecond
 	c.flex = req.IsFlexible()
+	c.l.reader.Expected = fetchOverhead
+	if c.proven {
+		c.l.reader.Expected += int(req.MaxBytes)
+	}
+	c.l.reader.Eager = c.l.reader.Expected
 	if err := c.l.conn.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
 		return err
 	}
@@ -67,8 +78,11 @@ func (c *fetchConn) Receive(ctx context.Context) (zerocopy.Lease, []byte, error)
 	undo := c.l.until(ctx, c.wait+c.timeout)
 	defer undo()
 	lease, body, err := c.l.read(ctx, c.flex)
-	if err != nil {
-		return lease, nil, fmt.Errorf("%s: %w", c.l.addr, contextError(ctx, err))
+	if err = contextError(ctx, err); errors.Is(err, os.ErrDeadlineExceeded) {
+		return lease, nil, fmt.Errorf("%s: no whole answer to a fetch within %s: %w", c.l.addr, c.wait+c.timeout, err)
+	} else if err != nil {
+		return lease, nil, fmt.Errorf("%s: %w", c.l.addr, err)
 	}
+	c.proven = true
 	return lease, body, nil
 }

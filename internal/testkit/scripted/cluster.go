@@ -1,10 +1,12 @@
 package scripted
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"net"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -17,6 +19,8 @@ type Cluster struct {
 	ID string
 	// Versions are the newest versions that are advertised, by key; a key that is absent is not served.
 	Versions map[int16]int16
+	// Impatient answers every fetch at once, with whatever there is. Changed with Change only.
+	Impatient bool
 
 	mu      sync.Mutex
 	wg      sync.WaitGroup
@@ -35,6 +39,8 @@ type Broker struct {
 
 	c     *Cluster
 	l     net.Listener
+	piped bool // reached by Dial only
+	down  bool
 	conns map[net.Conn]bool
 }
 
@@ -60,9 +66,28 @@ type Log struct {
 	Open *int64
 }
 
-// NewCluster starts brokers 1..n. It ends with the test.
+// NewCluster starts brokers 1..n that listen on loopback. It ends with the test.
 func NewCluster(t testing.TB, n int) *Cluster {
 	t.Helper()
+	c := newCluster(t, n)
+	for _, b := range c.brokers {
+		b.listen(t, "127.0.0.1:0")
+	}
+	return c
+}
+
+// NewPiped makes a cluster without a network: Dial is the only way to reach it. In a bubble of
+// testing/synctest it keeps the bubble's time.
+func NewPiped(t testing.TB, n int) *Cluster {
+	t.Helper()
+	c := newCluster(t, n)
+	for i, b := range c.brokers {
+		b.Addr, b.piped = fmt.Sprintf("127.0.0.1:%d", i+1), true
+	}
+	return c
+}
+
+func newCluster(t testing.TB, n int) *Cluster {
 	c := &Cluster{
 		ID: fmt.Sprintf("source-%x", sha256.Sum256([]byte(t.Name())))[:22], changed: make(chan struct{}), topics: map[string]*Topic{},
 		Versions: map[int16]int16{
@@ -71,12 +96,25 @@ func NewCluster(t testing.TB, n int) *Cluster {
 		},
 	}
 	for i := range n {
-		b := &Broker{ID: int32(i + 1), c: c, conns: map[net.Conn]bool{}}
-		c.brokers = append(c.brokers, b)
-		b.listen(t, "127.0.0.1:0")
+		c.brokers = append(c.brokers, &Broker{ID: int32(i + 1), c: c, conns: map[net.Conn]bool{}})
 	}
 	t.Cleanup(c.Close)
 	return c
+}
+
+// Dial connects to a broker of a piped cluster.
+func (c *Cluster) Dial(_ context.Context, _, addr string) (net.Conn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, b := range c.brokers {
+		if b.piped && !b.down && b.Addr == addr && !c.closed {
+			ours, theirs := net.Pipe()
+			b.conns[ours] = true
+			c.wg.Go(func() { b.serve(ours) })
+			return theirs, nil
+		}
+	}
+	return nil, syscall.ECONNREFUSED
 }
 
 func (b *Broker) listen(t testing.TB, addr string) {
@@ -111,6 +149,7 @@ func (c *Cluster) Broker(id int32) *Broker { return c.brokers[id-1] }
 func (b *Broker) Down() {
 	b.c.mu.Lock()
 	defer b.c.mu.Unlock()
+	b.down = true
 	if b.l != nil {
 		b.l.Close()
 		b.l = nil
@@ -123,7 +162,10 @@ func (b *Broker) Down() {
 // Up makes a broker listen at its address again.
 func (b *Broker) Up(t testing.TB) {
 	t.Helper()
-	b.listen(t, b.Addr)
+	b.c.Change(func() { b.down = false })
+	if !b.piped {
+		b.listen(t, b.Addr)
+	}
 }
 
 // CreateTopic makes a topic whose partitions are led by the brokers in turn, at epoch 0.

@@ -97,7 +97,7 @@ func (b *Broker) fetch(r *kmsg.FetchRequest, s *fetchSession) kmsg.Response {
 	resp.SessionID = s.id
 	until := time.Now().Add(time.Duration(r.MaxWaitMillis) * time.Millisecond)
 	for {
-		if b.fill(r, resp, s) || c.closed || !time.Now().Before(until) {
+		if b.fill(r, resp, s) || c.closed || c.Impatient || !time.Now().Before(until) {
 			return resp
 		}
 		c.wait(time.Until(until))

@@ -24,6 +24,10 @@ type Call struct {
 	Raw []byte
 	// Close ends the connection after what is sent.
 	Close bool
+	// Stall answers nothing more on the connection.
+	Stall bool
+	// Pace, if set, is the time between two bytes of what is sent, the four bytes of the size apart.
+	Pace time.Duration
 }
 
 // Frame is the whole frame that would answer the call now.
@@ -90,10 +94,32 @@ func (b *Broker) serve(conn net.Conn) {
 		if out == nil {
 			out = call.Frame()
 		}
-		if _, err := conn.Write(out); err != nil || call.Close {
+		if err := b.write(conn, out, call); err != nil || call.Close {
 			return
 		}
 	}
+}
+
+// write sends what a call is answered with, as slowly as a hook wants it.
+func (b *Broker) write(conn net.Conn, out []byte, call *Call) error {
+	whole := len(out)
+	if call.Pace > 0 {
+		whole = min(whole, 4)
+	}
+	if _, err := conn.Write(out[:whole]); err != nil {
+		return err
+	}
+	for i := whole; i < len(out); i++ {
+		time.Sleep(call.Pace)
+		if _, err := conn.Write(out[i : i+1]); err != nil {
+			return err
+		}
+	}
+	if call.Stall {
+		_, _ = io.Copy(io.Discard, conn) // until the other side or the test closes it
+		return io.EOF
+	}
+	return nil
 }
 
 func (b *Broker) answer(_ context.Context, buf []byte, sess *fetchSession) *Call {
