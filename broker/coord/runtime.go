@@ -146,11 +146,17 @@ type Operation[M Machine] func(m M, s *Shard) ([]batch.KV, error)
 // REQUEST_TIMED_OUT, the operation's own, and COORDINATOR_NOT_AVAILABLE when the
 // append failed. The operation has ended when Do returns, whatever it returns.
 func (r *Runtime[M]) Do(ctx context.Context, partition int32, op Operation[M]) error {
+	return r.DoFor(ctx, partition, nil, op)
+}
+
+// DoFor is Do for a writer, a comparable value: its records wait for those of others (Options.Linger) only while
+// others write, too.
+func (r *Runtime[M]) DoFor(ctx context.Context, partition int32, writer any, op Operation[M]) error {
 	s, err := r.shard(partition)
 	if err != nil {
 		return err
 	}
-	end, err := s.do(op)
+	end, err := s.do(writer, op)
 	if err != nil {
 		return err
 	}
@@ -188,7 +194,7 @@ func DoParked[M Machine, T any](ctx context.Context, r *Runtime[M], partition in
 		return zero, err
 	}
 	var parked *Parked[T]
-	_, err = s.do(func(m M, sh *Shard) (recs []batch.KV, err error) {
+	_, err = s.do(nil, func(m M, sh *Shard) (recs []batch.KV, err error) {
 		parked, recs, err = op(m, sh)
 		return recs, err
 	})

@@ -87,11 +87,16 @@ type shard[M Machine] struct {
 	pending []batch.KV
 	size    int
 	waiting []*task[M] // operations whose records are in pending, or that saw them
+	writer  any        // who alone has put something into pending, nil: nobody, several, or not known
+	// lastWriter is that of the last batch, which was appended at flushed.
+	lastWriter any
+	flushed    time.Time
 }
 
 // task is an operation in the queue. answer is nil for timers.
 type task[M Machine] struct {
 	op     Operation[M]
+	writer any // nil: not known
 	answer chan taskResult
 }
 
@@ -108,8 +113,8 @@ func newShard[M Machine](r *Runtime[M], partition, epoch int32, log Log) *shard[
 }
 
 // do queues an operation and waits until it ran and its records are in the log.
-func (s *shard[M]) do(op Operation[M]) (end int64, err error) {
-	t := &task[M]{op: op, answer: make(chan taskResult, 1)}
+func (s *shard[M]) do(writer any, op Operation[M]) (end int64, err error) {
+	t := &task[M]{op: op, writer: writer, answer: make(chan taskResult, 1)}
 	s.mu.Lock()
 	if s.stopped != nil || s.loading {
 		defer s.mu.Unlock()
@@ -173,7 +178,7 @@ func (s *shard[M]) run() {
 
 func (s *shard[M]) load() error {
 	s.machine = s.r.o.NewMachine(s.partition)
-	s.after, s.pending, s.waiting, s.size = nil, nil, nil, 0
+	s.after, s.pending, s.waiting, s.size, s.writer, s.lastWriter = nil, nil, nil, 0, nil, nil
 	// Timers of this life only.
 	life := new(bool)
 	*life = true
@@ -276,12 +281,20 @@ func (s *shard[M]) serve() error {
 	}
 }
 
-// linger gathers more operations while there are unwritten records.
+// linger gathers more operations while there are unwritten records. An operation whose writer is known waits only if
+// others write as well: one alone is written at once, also the next one of the same writer.
 func (s *shard[M]) linger() error {
 	if s.r.o.Linger == nil || len(s.pending) == 0 {
 		return nil
 	}
 	d := s.r.o.Linger()
+	if s.writer != nil {
+		since := time.Since(s.flushed)
+		if since >= d || s.writer == s.lastWriter {
+			return nil
+		}
+		d -= since
+	}
 	if d <= 0 {
 		return nil
 	}
@@ -350,6 +363,11 @@ func (s *shard[M]) runTask(t *task[M]) error {
 			panic(fmt.Sprintf("BUG: %s-%d cannot apply its own record: %v", s.r.o.Topic, s.partition, err))
 		}
 	}
+	if len(s.pending) == 0 {
+		s.writer = t.writer
+	} else if s.writer != t.writer {
+		s.writer = nil
+	}
 	s.pending = append(s.pending, recs...)
 	s.size += size
 	return nil
@@ -364,7 +382,8 @@ func (s *shard[M]) flush() error {
 			return appendError(err)
 		}
 		s.end = end
-		s.pending, s.size = nil, 0
+		s.lastWriter, s.flushed = s.writer, time.Now()
+		s.pending, s.size, s.writer = nil, 0, nil
 	}
 	for _, t := range s.waiting {
 		if t.answer != nil {

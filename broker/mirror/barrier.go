@@ -61,6 +61,7 @@ func (d *driver) barrier(ctx context.Context) error {
 	if seen := d.lag.now(d.part.LogEndOffset(), began); seen.sourceEnd >= 0 {
 		report.SourceOffset, report.SightAge = seen.sourceEnd, sinceOrNever(began, d.m.covered(d, seen))
 	}
+	d.toBump.come()
 	d.unassign()
 	d.lag.pause()
 	if err := d.stopStep(BarrierKeepPair); err != nil {
@@ -79,6 +80,8 @@ func (d *driver) barrier(ctx context.Context) error {
 			return err
 		}
 	}
+	d.toBump.leave()
+	d.toReport.come()
 	if report.Markers, err = d.seal(ctx, last.SourceClusterID, last.BarrierEpoch); err != nil {
 		return err
 	}

@@ -27,15 +27,14 @@ type bumpRequest struct {
 // bump sends BumpLeaderEpochs and waits until the metadata show the result. A controller that cannot be reached is
 // asked again until the context ends.
 func (d *driver) bump(ctx context.Context, b bumpRequest) error {
-	req := mirrormsg.NewPtrBumpLeaderEpochsRequest()
-	t := mirrormsg.NewBumpLeaderEpochsRequestTopic()
-	t.TopicID = d.id
+	via := &d.toBump
+	if b.barrierEnd >= 0 {
+		via = &d.toReport
+	}
 	p := mirrormsg.NewBumpLeaderEpochsRequestTopicPartition()
 	p.PartitionIndex, p.MinLeaderEpoch, p.BarrierEnd, p.AlignedMirrorID = d.index, b.minEpoch, b.barrierEnd, b.aligned
-	t.Partitions = append(t.Partitions, p)
-	req.Topics = append(req.Topics, t)
 	for n := 0; ; n++ {
-		err := d.bumpOnce(ctx, req)
+		err := via.b.do(ctx, d.id, p, via)
 		switch {
 		case err == nil && d.part.LeaderEpoch() >= b.minEpoch:
 			if b.minEpoch >= 0 {
@@ -49,24 +48,6 @@ func (d *driver) bump(ctx context.Context, b bumpRequest) error {
 			return err
 		}
 	}
-}
-
-func (d *driver) bumpOnce(ctx context.Context, req *mirrormsg.BumpLeaderEpochsRequest) error {
-	resp, err := d.m.o.Controller.BumpLeaderEpochs(ctx, req)
-	if err != nil {
-		return err
-	}
-	if err := mirrormsg.ErrorForCode(resp.ErrorCode); err != nil {
-		return err
-	}
-	for _, t := range resp.Topics {
-		for _, p := range t.Partitions {
-			if p.PartitionIndex == d.index {
-				return mirrormsg.ErrorForCode(p.ErrorCode)
-			}
-		}
-	}
-	return errors.New("the controller's answer does not mention the partition")
 }
 
 // raiseAbove keeps the invariant DLE >= SLE, with a margin, for an epoch that the source has named.

@@ -59,6 +59,8 @@ type driver struct {
 	// retryTimer ends the waiting of a FAILED partition, nil before the first.
 	retryTimer *time.Timer
 	fetching   fetching
+	// toBump and toReport tell that a stop is on its way to those steps.
+	toBump, toReport bumpTicket
 	// copiedFor is the transaction for which the log was last copied again.
 	copiedFor unended
 	// upstreams are the clusters upstream of the topic, as PREPARING found them.
@@ -126,6 +128,7 @@ func newDriver(m *Manager, t *meta.Topic, index int32, part Partition) *driver {
 		m: m, topic: t.Name, id: t.ID, index: index, incarnation: t.Incarnation, part: part, lag: newLag(), changed: make(chan struct{}),
 		log: m.o.Logger.With("topic", t.Name, "partition", index), view: view{state: mirrorstate.Unknown, pair: noPair}, fetching: fetching{minEpoch: -1, seen: -1},
 	}
+	d.toBump.b, d.toReport.b = m.bumps, m.reports
 	d.ctx, d.cancel = context.WithCancel(m.ctx)
 	return d
 }
@@ -179,17 +182,19 @@ func (d *driver) run() {
 		d.mu.Lock()
 		mail := d.mail
 		d.mail = mailbox{}
-		if d.closed {
-			d.mu.Unlock()
+		closed := d.closed
+		d.mu.Unlock()
+		if closed {
+			d.leave()
 			return
 		}
-		d.mu.Unlock()
 		d.take(mail)
 		if !d.refreshIntent() {
 			return // somebody closes us
 		}
 		a := decide(d.situation())
 		if a.kind == actIdle {
+			d.leave()
 			d.publish()
 			d.mu.Lock()
 			if d.mail.empty() {
@@ -203,6 +208,12 @@ func (d *driver) run() {
 		d.step(a)
 		d.publish()
 	}
+}
+
+// leave takes back what the driver has announced.
+func (d *driver) leave() {
+	d.toBump.leave()
+	d.toReport.leave()
 }
 
 // take sorts new mail to what is not done yet.
@@ -227,6 +238,7 @@ func (d *driver) refreshIntent() bool {
 	img := d.m.o.Image()
 	t := img.TopicByID(d.id)
 	if t == nil || t.Incarnation != d.incarnation || int(d.index) >= len(t.Partitions) || t.Partitions[d.index].Leader != d.m.o.Node {
+		d.leave()
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.running, d.lost = false, true
@@ -307,6 +319,9 @@ func (d *driver) do(ctx context.Context, a action) error {
 	case actRead:
 		return d.read(ctx)
 	case actWrite:
+		if a.to == mirrorstate.Stopping {
+			d.toBump.come()
+		}
 		return d.transition(a.to)
 	case actRun:
 		return d.runState(ctx)

@@ -16,6 +16,8 @@ import (
 type Manager struct {
 	o        Options
 	fetchers *fetcher.Manager
+	bumps    *bumper // of leader epochs, and what else PREPARING tells the controller
+	reports  *bumper // of the ends of stop barriers
 	tokens   atomic.Uint64
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -55,6 +57,7 @@ func New(o Options) *Manager {
 		upstreams: map[string]*upstream{}, added: make(chan struct{}),
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.bumps, m.reports = newBumper(m, bumpPatience), newBumper(m, reportPatience)
 	m.sizedTo, m.memory = max(o.Settings().Fetchers, 1), o.Pool.Budget()
 	m.fetchers = fetcher.NewManager(fetcher.Options{
 		Events: (*fetchEvents)(m), Counters: o.Counters, Logger: o.Logger, Fetchers: m.sizedTo, OnResponse: o.OnFetch, OnThrottle: o.OnThrottle,

@@ -247,10 +247,14 @@ func (c *Coordinator) WriteMirrorStates(ctx context.Context, req *mirrormsg.Writ
 		// is too large does not take the others with it. They wait together.
 		var wg sync.WaitGroup
 		for _, it := range items {
+			var writer any // one of several is not alone
+			if len(items) == 1 {
+				writer = it.key
+			}
 			wg.Go(func() {
 				in := &req.Topics[it.topic].Partitions[it.part]
 				rp := &resp.Topics[it.topic].Partitions[it.part]
-				err := c.rt.Do(ctx, shard, func(m *machine, _ *coord.Shard) (recs []batch.KV, err error) {
+				err := c.rt.DoFor(ctx, shard, writer, func(m *machine, _ *coord.Shard) (recs []batch.KV, err error) {
 					rp.StateEpoch, recs, err = m.write(c.o.Image(), it.key, req.MirrorName, in)
 					return recs, err
 				})
