@@ -1,8 +1,11 @@
 package loadgen
 
 import (
+	"encoding/json"
 	"math"
+	"reflect"
 	"sort"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +56,92 @@ func TestRecorderAgainstASortedList(t *testing.T) {
 			t.Fatalf("%d samples after a merge, want %d", o.Count(), len(samples))
 		}
 	})
+}
+
+// TestMergedIsNeverAveraged: recorders merged are the recorder of all samples together, to every figure; the mean of
+// their percentiles is something else.
+func TestMergedIsNeverAveraged(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		whole, merged := NewRecorder(), NewRecorder()
+		for range rapid.IntRange(1, 5).Draw(t, "recorders") {
+			part := NewRecorder()
+			for _, us := range rapid.SliceOfN(rapid.Int64Range(-50_000, 5_000_000), 0, 200).Draw(t, "µs") {
+				n := rapid.Int64Range(1, 3).Draw(t, "n")
+				part.Record(time.Duration(us)*time.Microsecond, n)
+				whole.Record(time.Duration(us)*time.Microsecond, n)
+			}
+			merged.Merge(part)
+		}
+		if got, want := merged.Summary(), whole.Summary(); math.Abs(number(got.Mean)-number(want.Mean)) > 1e-6 {
+			t.Fatalf("mean %f, want %f", number(got.Mean), number(want.Mean))
+		} else if got.Mean, want.Mean = nil, nil; !reflect.DeepEqual(got, want) {
+			t.Fatalf("merged %+v, together %+v", got, want)
+		}
+		if got, want := merged.curve(), whole.curve(); !reflect.DeepEqual(got, want) {
+			t.Fatalf("merged %v, together %v", got, want)
+		}
+	})
+	// A quick one of many samples, a slow one of few.
+	quick, slow, both := samplesOf(9900, time.Millisecond), samplesOf(100, time.Second), NewRecorder()
+	both.Merge(quick)
+	both.Merge(slow)
+	a, _ := quick.Quantile(.5)
+	b, _ := slow.Quantile(.5)
+	p50, _ := both.Quantile(.5)
+	if math.Abs(p50-1) > 0.01 || math.Abs((a+b)/2-500) > 1 {
+		t.Errorf("p50 of both %f ms; the mean of theirs is %f ms", p50, (a+b)/2)
+	}
+}
+
+func number(v *float64) float64 {
+	if v == nil {
+		return 0
+	}
+	return *v
+}
+
+// TestSkewedClocks: a destination whose clock is behind, and one in front, give negative and positive lags; all of them
+// count, and text, report and log show how many were negative.
+func TestSkewedClocks(t *testing.T) {
+	for _, c := range []struct {
+		skew     time.Duration // of the destination's clock
+		negative int64
+		p50, min float64
+	}{
+		{0, 0, 4, 4}, {-3 * time.Millisecond, 0, 1, 1}, {-10 * time.Millisecond, 500, -6, -6}, {time.Hour, 0, 3600004, 3600004}, {-time.Hour, 500, -3599996, -3599996},
+	} {
+		track := newLagTracker()
+		start := time.Unix(1_700_000_000, 0) // wall clocks: no monotonic reading hides the skew
+		track.from = start
+		for i := range 500 {
+			at := start.Add(time.Duration(i) * time.Millisecond)
+			key := lagKey{0, int64(i)}
+			track.acked(0, int64(i), 1, at)
+			track.note(key, 0, func(e *lagEntry) { e.source = at.Add(time.Millisecond) })
+			track.note(key, 0, func(e *lagEntry) { e.destination = at.Add(4 * time.Millisecond).Add(c.skew) })
+		}
+		r := newReport("lag", Options{})
+		r.add("replication_lag_ms", track.replication)
+		r.add("added_lag_ms", track.added)
+		h := r.Histograms["replication_lag_ms"]
+		near := func(got *float64, want float64) bool {
+			return got != nil && math.Abs(*got-want) <= math.Abs(want)*0.002
+		}
+		if h.Count != 500 || h.Negative != c.negative || !near(h.P50, c.p50) || !near(h.Min, c.min) || !near(h.Mean, c.p50) {
+			t.Errorf("skew %s: %d samples, %d negative, p50 %f, min %f, mean %f", c.skew, h.Count, h.Negative, *h.P50, *h.Min, *h.Mean)
+		}
+		var text strings.Builder
+		r.judge(evidence{})
+		r.WriteText(&text)
+		b, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := strings.Contains(text.String(), "  500 negative (clock skew)")
+		if kept := strings.Contains(string(b), `"negative":500`); shown != (c.negative > 0) || kept != shown {
+			t.Errorf("skew %s: %s\n%s", c.skew, text.String(), b)
+		}
+	}
 }
 
 func TestScheduleNeverSkipsAndNeverMoves(t *testing.T) {

@@ -23,6 +23,8 @@ var page = template.Must(template.New("page.html").Funcs(template.FuncMap{
 		return fmt.Sprintf("%.2f", *v)
 	},
 	"mb":   func(n int64) string { return fmt.Sprintf("%.1f", float64(n)/1e6) },
+	"mbf":  func(v float64) string { return fmt.Sprintf("%.1f", v/1e6) },
+	"f2":   func(f float64) string { return fmt.Sprintf("%.2f", f) },
 	"f1":   func(f float64) string { return fmt.Sprintf("%.1f", f) },
 	"when": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 }).ParseFS(files, "page.html"))
@@ -56,7 +58,13 @@ func Render(w io.Writer, reports []*loadgen.Report) error {
 // row is one histogram name with its summary in every report that has it.
 type row struct {
 	Name      string
-	Summaries []*loadgen.Summary
+	Summaries []*summary
+}
+
+// summary is one cell row of the table.
+type summary struct {
+	loadgen.Summary
+	NotValid bool
 }
 
 func rows(reports []*loadgen.Report) []row {
@@ -71,7 +79,7 @@ func rows(reports []*loadgen.Report) []row {
 		x := row{Name: n}
 		for _, r := range reports {
 			if s, ok := r.Histograms[n]; ok {
-				x.Summaries = append(x.Summaries, &s)
+				x.Summaries = append(x.Summaries, &summary{s, len(r.NotValid) > 0})
 			} else {
 				x.Summaries = append(x.Summaries, nil)
 			}

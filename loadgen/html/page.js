@@ -22,6 +22,8 @@
     }));
   }
 
+  const run = (i) => "run " + i + ((reports[i].not_valid || []).length ? " (not valid)" : "");
+
   function names(pick) {
     return [...new Set(reports.flatMap((r) => Object.keys(pick(r) || {})))].sort();
   }
@@ -31,7 +33,7 @@
     const lines = [];
     reports.forEach((r, i) => {
       const c = (r.curves || {})[name];
-      if (c && c.length) lines.push({ label: "run " + i, x: c.map((p) => 1 / (1 - p[0] / 100)), y: c.map((p) => p[1]) });
+      if (c && c.length) lines.push({ label: run(i), x: c.map((p) => 1 / (1 - p[0] / 100)), y: c.map((p) => p[1]) });
     });
     if (!lines.length) continue;
     plot(name + ", by percentile", {
@@ -47,7 +49,7 @@
     let unit = "";
     reports.forEach((r, i) => {
       const s = (r.series || {})[name];
-      if (s && s.t.length) { unit = s.unit; lines.push({ label: "run " + i, x: s.t, y: s.v }); }
+      if (s && s.t.length) { unit = s.unit; lines.push({ label: run(i), x: s.t, y: s.v }); }
     });
     if (!lines.length) continue;
     plot(name + " over time", {
@@ -62,7 +64,7 @@
     const rounds = ((r.failover || {}).timeline || []);
     if (!rounds.length) return;
     const moments = ["stop_answered_ms", "first_ack_ms", "first_read_ms"];
-    plot("fail-over timeline, run " + i, {
+    plot("fail-over timeline, " + run(i), {
       scales: { x: { time: false } },
       axes: [{ label: "round" }, { label: "ms after the stop was sent (slowest partition)" }],
       series: [{ label: "round" }].concat(moments.map((m, k) => ({ label: m, stroke: colors[k], width: 2, points: { show: true, size: 7 } }))),
