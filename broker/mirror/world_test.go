@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"slices"
 	"sync"
@@ -43,24 +44,39 @@ type world struct {
 	ule    bool
 	step   func(topic string, partition int32, s mirror.BarrierStep) error
 
+	dial     func(ctx context.Context, network, address string) (net.Conn, error)
 	settings mirror.Settings
 	counters fetcher.Counters
 	m        *mirror.Manager
 }
 
 func newWorld(t *testing.T, sourceBrokers int) *world {
+	w := worldOf(t, scripted.NewCluster(t, sourceBrokers))
+	w.settings.RefreshInterval, w.settings.RetryInitial = 100*time.Millisecond, 5*time.Millisecond
+	w.start()
+	return w
+}
+
+// newPipedWorld is a world without a network and with the default settings, for bubbles of testing/synctest, in which days pass at once.
+func newPipedWorld(t *testing.T, sourceBrokers int) *world {
+	w := worldOf(t, scripted.NewPiped(t, sourceBrokers))
+	w.dial = w.source.Dial
+	w.start()
+	return w
+}
+
+// worldOf is to be started.
+func worldOf(t *testing.T, source *scripted.Cluster) *world {
 	w := &world{
-		t: t, source: scripted.NewCluster(t, sourceBrokers), img: meta.Empty(), logs: map[string]*fakeLog{}, states: map[string]*mirrormsg.PartitionState{},
+		t: t, source: source, img: meta.Empty(), logs: map[string]*fakeLog{}, states: map[string]*mirrormsg.PartitionState{},
 		pairs: map[string]map[string]mirrormsg.LastMirrorEpochs{},
 	}
 	w.settings = mirror.DefaultSettings()
-	w.settings.RefreshInterval, w.settings.RetryInitial = 100*time.Millisecond, 5*time.Millisecond
 	w.ctl = controller.New(w, controller.Env{BrokerID: 1, StaticConfig: map[string]string{"default.replication.factor": "1"}})
 	t.Cleanup(w.ctl.Close)
 	must(t, w.ctl.RegisterBroker(context.Background(), meta.Broker{ID: 1, Incarnation: mirrormsg.RandomUUID(), Host: "h", Port: 1}))
 	_, err := w.ctl.EnsureClusterID(context.Background(), "destination")
 	must(t, err)
-	w.start()
 	t.Cleanup(func() { w.m.Close() })
 	return w
 }
@@ -79,7 +95,7 @@ func (w *world) start() {
 	}
 	m := mirror.New(mirror.Options{
 		Node: 1, Logger: logger, Image: w.image, Partitions: w, Controller: controllerOf{w.ctl}, Coordinator: w, Groups: w, Counters: &w.counters,
-		Settings: func() mirror.Settings { return w.settings }, SupportsULE: func(string) bool { return w.ule }, StopStep: w.stopStep,
+		Settings: func() mirror.Settings { return w.settings }, SupportsULE: func(string) bool { return w.ule }, StopStep: w.stopStep, Dial: w.dial,
 	})
 	w.mu.Lock()
 	w.m = m
