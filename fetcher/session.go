@@ -15,6 +15,10 @@ const (
 	newestFetch     = 17 // 18 adds only what followers send
 )
 
+// firstBytes is the most that the first fetch of a connection asks for. What is asked for is reserved when a source claims to
+// send it, so one that claims and does not send, on however many connections, holds nobody else up.
+const firstBytes = 1 << 20
+
 // probeWait is for how many milliseconds a broker that was away may hold the first fetch.
 const probeWait = 200
 
@@ -62,6 +66,9 @@ func (l *loop) send(conn Conn) (sent bool, wait time.Duration, err error) {
 		return false, 0, nil
 	}
 	most, least := l.limits(rtt)
+	if !l.proven {
+		most = min(most, firstBytes)
+	}
 	if most, wait = l.reserve(now, most); wait > 0 {
 		l.mu.Unlock()
 		return false, wait, nil

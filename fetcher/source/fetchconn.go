@@ -15,9 +15,8 @@ import (
 )
 
 // fetchOverhead is what a response may have beside the records that were asked for, in bytes: 10,000 partitions and aborted
-// transactions. A response up to the asked size and this is reserved and allocated on the word of a source that has
-// answered on this connection before. Of the first one, and of a batch larger than all that was asked for, memory is taken
-// as its bytes arrive: a source that claims and does not send holds nobody up.
+// transactions. A response up to the asked size and this is reserved and allocated on the source's word. Only a
+// single batch may be larger, and memory for that is taken as its bytes arrive.
 const fetchOverhead = 1 << 20
 
 // fetchConn implements fetcher.Conn.
@@ -27,7 +26,6 @@ type fetchConn struct {
 	timeout time.Duration
 	wait    time.Duration // that the last request allowed the broker
 	flex    bool
-	proven  bool // a whole answer has come
 }
 
 var _ fetcher.Leader = (*Source)(nil)
@@ -63,10 +61,7 @@ func (c *fetchConn) Close() error        { return c.l.conn.Close() }
 func (c *fetchConn) Send(req *kmsg.FetchRequest) error {
 	c.wait = time.Duration(req.MaxWaitMillis) * time.Millisecond
 	c.flex = req.IsFlexible()
-	c.l.reader.Expected = fetchOverhead
-	if c.proven {
-		c.l.reader.Expected += int(req.MaxBytes)
-	}
+	c.l.reader.Expected = int(req.MaxBytes) + fetchOverhead
 	c.l.reader.Eager = c.l.reader.Expected
 	if err := c.l.conn.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
 		return err
@@ -83,6 +78,5 @@ func (c *fetchConn) Receive(ctx context.Context) (zerocopy.Lease, []byte, error)
 	} else if err != nil {
 		return lease, nil, fmt.Errorf("%s: %w", c.l.addr, err)
 	}
-	c.proven = true
 	return lease, body, nil
 }
