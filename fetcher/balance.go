@@ -1,6 +1,10 @@
 package fetcher
 
-import "sort"
+import (
+	"cmp"
+	"slices"
+	"sort"
+)
 
 // unevenness is how far the busiest fetcher may be above the mean before partitions are moved (C35 allows 1.3).
 const unevenness = 1.15
@@ -26,7 +30,7 @@ func (m *Manager) Balance() {
 					loads = append(loads, &load{n: n})
 				}
 			}
-			for _, mv := range spread(loads) {
+			for _, mv := range spreadLanes(loads, m.fetchers) {
 				if mi.where[mv.id] == nil {
 					continue // removed while a move waited for an append
 				}
@@ -82,6 +86,59 @@ func (l *loop) takeLoad() *load {
 		}
 	}
 	return out
+}
+
+// spreadLanes evens out the fetchers, and then the lanes of each: a fetcher is what a source's quotas know (C35), a lane what a
+// connection can carry. Slot is fetcher + lane x number of fetchers.
+func spreadLanes(slots []*load, fetchers int) []move {
+	if len(slots) <= fetchers {
+		return spread(slots)
+	}
+	of := make([]*load, fetchers)
+	lanes := make([][]*load, fetchers)
+	at := map[ID]*load{}
+	for f := range of {
+		of[f] = &load{n: f}
+	}
+	for _, s := range slots {
+		f := of[s.n%fetchers]
+		lanes[f.n] = append(lanes[f.n], s)
+		f.bytes += s.bytes
+		f.parts = append(f.parts, s.parts...)
+		for _, p := range s.parts {
+			at[p.id] = s
+		}
+	}
+	to := map[ID]int{}
+	var order []ID // the fetchers' moves first
+	note := func(id ID, slot int) {
+		if _, again := to[id]; !again {
+			order = append(order, id)
+		}
+		to[id] = slot
+	}
+	for _, mv := range spread(of) {
+		s := at[mv.id]
+		i := slices.IndexFunc(s.parts, func(p partitionLoad) bool { return p.id == mv.id })
+		p := s.parts[i]
+		s.parts = slices.Delete(s.parts, i, i+1)
+		s.bytes -= p.bytes
+		idlest := slices.MinFunc(lanes[mv.to], func(a, b *load) int { return cmp.Compare(a.bytes, b.bytes) })
+		idlest.parts = append(idlest.parts, p)
+		idlest.bytes += p.bytes
+		at[mv.id] = idlest
+		note(mv.id, idlest.n)
+	}
+	for _, l := range lanes {
+		for _, mv := range spread(l) {
+			note(mv.id, mv.to)
+		}
+	}
+	var moves []move
+	for _, id := range order[:min(len(order), maxMoves)] {
+		moves = append(moves, move{id, to[id]})
+	}
+	return moves
 }
 
 // spread decides what to move: the largest partition that makes busiest and idlest more even, until they are.
