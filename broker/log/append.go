@@ -204,7 +204,9 @@ func (l *Log) write(run []byte, cfg *Config, res *AppendResult) error {
 	l.total.Add(int64(len(run)))
 	l.publish(res.LastOffset + 1)
 	if newEpoch {
-		return l.writeEpochs(false)
+		// Not here: replacing the file costs more than the append, and after a crash the epochs behind the recovery
+		// point come from the batches. A flush writes it before the recovery point moves, else Run does within a second.
+		l.epochDirty, l.epochOld = true, true
 	}
 	return nil
 }

@@ -273,6 +273,7 @@ func (m *Manager) Run(ctx context.Context) {
 		m.flushOld(logs)
 		for _, l := range logs {
 			l.startWriteBack()
+			l.persistEpochs()
 		}
 		m.RemoveDue()
 		sinceHW += time.Second

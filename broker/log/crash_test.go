@@ -57,7 +57,8 @@ func crashRun(t *testing.T, seed uint64, power bool) (points []crashPoint, versi
 	seq := map[int64]int32{}
 	for range 40 {
 		end := l.LogEndOffset()
-		switch rnd.IntN(8) {
+		synced := false
+		switch rnd.IntN(9) {
 		case 0, 1:
 			epoch += int32(rnd.IntN(2))
 			e.lead(l, plain(1+rnd.IntN(4), "lead"), epoch, OriginClient)
@@ -89,11 +90,16 @@ func crashRun(t *testing.T, seed uint64, power bool) (points []crashPoint, versi
 		case 7:
 			e.m.FlushSealed()
 			e.m.Checkpoint()
+		case 8:
+			if err := l.Sync(); err != nil {
+				t.Fatal(err)
+			}
+			synced = true
 		}
 		now := readAll(t, l, 0, l.LogEndOffset())
 		versions = append(versions, now)
 		flushed = min(flushed, commonPrefix(now, versions[len(versions)-2]))
-		if l.RecoveryPoint() >= l.LogEndOffset() {
+		if synced || l.RecoveryPoint() >= l.LogEndOffset() {
 			flushed = len(now)
 		}
 	}

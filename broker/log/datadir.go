@@ -36,6 +36,8 @@ type dataDir struct {
 
 	failure atomic.Pointer[error] // the disk failed: all partitions are offline
 
+	syncs syncer
+
 	mu      sync.Mutex
 	durable map[topicPartition]int64 // recovery points as the checkpoint on disk has them
 	starts  map[topicPartition]int64 // the same for log starts

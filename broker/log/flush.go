@@ -223,6 +223,15 @@ func (l *Log) startWriteBack() {
 	}
 }
 
+// persistEpochs writes the leader-epoch checkpoint if appends have added to it, without syncing.
+func (l *Log) persistEpochs() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.epochOld && l.usable() == nil {
+		_ = l.writeEpochs(false) // it takes the log offline by itself
+	}
+}
+
 // persist writes index entries that only memory has, without syncing.
 func (l *Log) persist() {
 	l.mu.Lock()

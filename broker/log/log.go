@@ -34,7 +34,8 @@ type Log struct {
 	segs       []*segment // ascending; the last is the active one; replaced, never changed in place
 	state      *producers
 	epochs     epochCache
-	epochDirty bool  // the checkpoint file is written but not synced
+	epochDirty bool  // the checkpoint file is not synced
+	epochOld   bool  // it is not even written
 	dirDirty   bool  // files were created or renamed since the last SyncDir
 	dirChanges int   // how often that was set
 	newborn    bool  // not even the partition's own directory entry is synced yet

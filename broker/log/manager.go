@@ -46,7 +46,7 @@ type Manager struct {
 	logs   map[topicPartition]*Log
 	closed bool
 
-	syncs   chan struct{} // holds one of those who sync a log
+	entries chan struct{} // holds those who sync a directory
 	handles *handles
 	bg      background
 	clean   cleaner
@@ -60,7 +60,7 @@ type Manager struct {
 // locked by another process (vfs.ErrLocked), not writable, or of another cluster or node.
 func OpenManager(o ManagerOptions, configOf func(topic string) Config) (*Manager, error) {
 	o.setDefaults()
-	m := &Manager{o: o, clusterID: o.ClusterID, configOf: configOf, logs: map[topicPartition]*Log{}, syncs: make(chan struct{}, maxSyncs)}
+	m := &Manager{o: o, clusterID: o.ClusterID, configOf: configOf, logs: map[topicPartition]*Log{}, entries: make(chan struct{}, maxEntrySyncs)}
 	m.handles = newHandles(o.FS, o.MaxOpenFiles, o.Logger)
 	m.bg.init()
 	m.clean.init(&m.o)

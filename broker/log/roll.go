@@ -103,7 +103,7 @@ func (l *Log) writeEpochs(sync bool) error {
 	if err := writeFile(l.fs, filepath.Join(l.dir, epochFile), encodeEpochs(l.epochs.all()), sync); err != nil {
 		return l.fail("write leader epochs", err)
 	}
-	l.epochDirty = !sync
+	l.epochDirty, l.epochOld = !sync, false
 	return nil
 }
 

@@ -3,17 +3,18 @@ package log
 import (
 	"context"
 	"path/filepath"
+	"slices"
+	"sync"
 	"time"
+
+	"stet/internal/vfs"
 )
 
 // Sync makes every byte up to the log end durable, and no more: the recovery point stays, so that after a crash the
 // scan from there makes indexes, epochs, producer state and transaction index again, and none of their files has to be
 // synced. One sync of the active segment is what it costs where nothing else is new; Flush is for what moves the
-// recovery point. Appends go on meanwhile. Of many logs only some are synced at once; their syncs share
-// the file system's journal commits.
+// recovery point. Appends go on meanwhile. Logs that are synced at the same time share the file system's journal commits.
 func (l *Log) Sync() error {
-	l.m.syncs <- struct{}{}
-	defer func() { <-l.m.syncs }()
 	l.mu.Lock()
 	if err := l.usable(); err != nil {
 		l.mu.Unlock()
@@ -31,11 +32,16 @@ func (l *Log) Sync() error {
 		}
 	}
 	generation := l.cuts
-	err := l.syncEntries()
+	var err error
+	if l.newborn || l.dirDirty {
+		l.m.entries <- struct{}{}
+		err = l.syncEntries()
+		<-l.m.entries
+	}
 	l.mu.Unlock()
 	for _, j := range jobs {
 		if err == nil {
-			if serr := j.s.file.Sync(); serr != nil {
+			if serr := l.home.syncs.sync(j.s.file); serr != nil {
 				err = l.fail("sync", serr)
 			}
 		}
@@ -51,8 +57,68 @@ func (l *Log) Sync() error {
 	return err
 }
 
-// maxSyncs is how many logs are synced at once. More share a journal commit, each on a thread of its own.
-const maxSyncs = 64
+// maxEntrySyncs is how many logs sync their directories at once, each on a thread of its own.
+const maxEntrySyncs = 64
+
+// syncer gathers the segment files of a log directory that are to be synced: those that come while others are synced go together.
+type syncer struct {
+	mu    sync.Mutex
+	calls []syncCall
+	busy  bool
+}
+
+type syncCall struct {
+	file *handle
+	done chan error // capacity 1
+}
+
+// syncGroup is how many files go together, which have to be open all at once.
+const syncGroup = 256
+
+func (y *syncer) sync(h *handle) error {
+	c := syncCall{h, make(chan error, 1)}
+	y.mu.Lock()
+	y.calls = append(y.calls, c)
+	start := !y.busy
+	y.busy = true
+	y.mu.Unlock()
+	if start {
+		go y.run()
+	}
+	return <-c.done
+}
+
+// run syncs until nobody asks any more.
+func (y *syncer) run() {
+	for {
+		y.mu.Lock()
+		calls := y.calls[:min(len(y.calls), syncGroup)]
+		y.calls = slices.Clone(y.calls[len(calls):])
+		y.busy = len(calls) > 0
+		y.mu.Unlock()
+		if len(calls) == 0 {
+			return
+		}
+		syncTogether(calls)
+	}
+}
+
+func syncTogether(calls []syncCall) {
+	var files []vfs.File
+	var pinned []syncCall
+	for _, c := range calls {
+		f, err := c.file.pin()
+		if err != nil {
+			c.done <- err
+			continue
+		}
+		files, pinned = append(files, f), append(pinned, c)
+	}
+	for i, err := range vfs.SyncAll(files) {
+		pinned[i].file.unpin()
+		pinned[i].done <- err
+	}
+}
 
 // settleIdentity syncs in the background what is written once per partition, so that a stop barrier finds it done.
 func (l *Log) settleIdentity() {
