@@ -30,6 +30,8 @@ func (c coordLog) WaitCommitted(ctx context.Context, end int64) error {
 	return c.p.WaitCommitted(ctx, end)
 }
 
+func (c coordLog) Sync() error { return c.p.Log().Sync() }
+
 // readBatches returns whole batches from the one that holds offset on, none at the log end.
 func readBatches(p *replica.Partition, offset int64, maxBytes int) ([]byte, error) {
 	end := p.Log().LogEndOffset()

@@ -24,6 +24,8 @@ type Log interface {
 	AppendBatch(b []byte) (end int64, err error)
 	// WaitCommitted returns nil when the high watermark is at or above end.
 	WaitCommitted(ctx context.Context, end int64) error
+	// Sync makes what was appended durable.
+	Sync() error
 }
 
 // Record is a record of the partition. Key and Value must not be kept.

@@ -14,6 +14,7 @@ type MemLog struct {
 	batches [][]byte
 	end     int64
 	hw      int64
+	synced  int64
 	held    bool
 	fail    error
 	moved   chan struct{} // closed when the high watermark moves
@@ -97,6 +98,21 @@ func (l *MemLog) Fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fail = err
+}
+
+// Sync implements Log.
+func (l *MemLog) Sync() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.synced = l.end
+	return l.fail
+}
+
+// Synced is the log end at the last Sync.
+func (l *MemLog) Synced() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.synced
 }
 
 // WaitCommitted implements Log.

@@ -163,6 +163,18 @@ func (r *Runtime[M]) DoFor(ctx context.Context, partition int32, writer any, op 
 	return r.wait(ctx, s.log, end)
 }
 
+// Sync makes what was written to a partition durable, beyond what its commit means.
+func (r *Runtime[M]) Sync(partition int32) error {
+	s, err := r.shard(partition)
+	if err == nil {
+		err = s.log.Sync()
+	}
+	if err != nil {
+		return appendError(err)
+	}
+	return nil
+}
+
 // Parked is an answer that an operation leaves to be given later on the shard's
 // goroutine. It is complete once; end is what must be committed before.
 type Parked[T any] struct{ ch chan parkedValue[T] }

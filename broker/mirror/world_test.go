@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,16 +34,18 @@ type world struct {
 	source *scripted.Cluster
 	ctl    *controller.Controller
 
-	mu     sync.Mutex
-	img    *meta.Image
-	logs   map[string]*fakeLog
-	states map[string]*mirrormsg.PartitionState
-	pairs  map[string]map[string]mirrormsg.LastMirrorEpochs
-	clamps []string
-	writes int
-	down   error // of the coordinator
-	ule    bool
-	step   func(topic string, partition int32, s mirror.BarrierStep) error
+	mu        sync.Mutex
+	img       *meta.Image
+	logs      map[string]*fakeLog
+	states    map[string]*mirrormsg.PartitionState
+	pairs     map[string]map[string]mirrormsg.LastMirrorEpochs
+	clamps    []string
+	writes    int
+	proposals atomic.Int64
+	disk      atomic.Int64 // how long a proposal takes, in bubbles
+	down      error        // of the coordinator
+	ule       bool
+	step      func(topic string, partition int32, s mirror.BarrierStep) error
 
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
 	settings mirror.Settings
@@ -137,6 +140,10 @@ func (w *world) image() *meta.Image {
 }
 
 func (w *world) Propose(_ context.Context, base int64, recs []meta.Record) error {
+	w.proposals.Add(1)
+	if d := time.Duration(w.disk.Load()); d > 0 {
+		time.Sleep(d)
+	}
 	w.mu.Lock()
 	if w.img.Offset() != base {
 		w.mu.Unlock()

@@ -258,6 +258,10 @@ func (c *Coordinator) WriteMirrorStates(ctx context.Context, req *mirrormsg.Writ
 					rp.StateEpoch, recs, err = m.write(c.o.Image(), it.key, req.MirrorName, in)
 					return recs, err
 				})
+				if err == nil && in.LastMirror != nil {
+					// Where local writes begin cannot be found out again: a power failure must not take it.
+					err = c.rt.Sync(shard)
+				}
 				rp.ErrorCode = mirrormsg.CodeForError(err)
 			})
 		}

@@ -459,3 +459,67 @@ func TestNextStateProperty(t *testing.T) {
 		}
 	})
 }
+
+// stopping writes what a stop writes for one partition, one after the other; every write but the first has a pair.
+func (w *world) stopping(topic string, id [16]byte, partition int32) {
+	inc := w.img.Load().TopicByID(id).Incarnation
+	for n, state := range []mirrorstate.State{mirrorstate.Stopping, mirrorstate.Stopping, mirrorstate.Stopped} {
+		req := mirrormsg.NewPtrWriteMirrorStatesRequest()
+		req.MirrorName, req.MirrorID = "m", mirrorID
+		p := mirrormsg.NewWriteMirrorStatesRequestTopicPartition()
+		s := mirrormsg.NewPartitionState()
+		s.State, s.StateEpoch, s.Incarnation = int8(state), int32(n-1), inc
+		p.PartitionIndex, p.State = partition, &s
+		if n > 0 {
+			l := mirrormsg.NewLastMirrorEpochs()
+			l.SourceClusterID, l.Incarnation = "c", inc
+			p.LastMirror = &l
+		}
+		req.Topics = append(req.Topics, mirrormsg.WriteMirrorStatesRequestTopic{Name: topic, TopicID: id, Partitions: []mirrormsg.WriteMirrorStatesRequestTopicPartition{p}})
+		resp, err := w.c.WriteMirrorStates(context.Background(), req)
+		if err != nil || resp.ErrorCode != 0 || resp.Topics[0].Partitions[0].ErrorCode != 0 {
+			w.t.Errorf("write %d of partition %d: %v, %+v", n, partition, err, resp)
+		}
+	}
+}
+
+func (w *world) batches() (n int) {
+	for _, l := range w.logs {
+		n += l.Batches()
+	}
+	return n
+}
+
+// TestWritesOfAStop: a partition that stops alone does not wait for others; many share batches (goal G4).
+func TestWritesOfAStop(t *testing.T) {
+	run(t, func(w *world) {
+		start := time.Now()
+		w.stopping("t", topicID, 0)
+		if took := time.Since(start); took != 0 {
+			t.Errorf("a stop of one partition waits %v for other writes", took)
+		}
+		if n := w.batches(); n != 3 {
+			t.Errorf("%d batches for three writes", n)
+		}
+		big := [16]byte{0x88}
+		w.topic("big", big, 300)
+		before := w.batches()
+		start = time.Now()
+		var wg sync.WaitGroup
+		for p := range int32(300) {
+			wg.Go(func() { w.stopping("big", big, p) })
+		}
+		wg.Wait()
+		if n := w.batches() - before; n > 6*len(w.logs) {
+			t.Errorf("%d batches for the 900 writes of a stop to %d partitions", n, len(w.logs))
+		}
+		if took := time.Since(start); took > 30*time.Millisecond {
+			t.Errorf("a stop of 300 partitions waits %v for batches", took)
+		}
+		for i, l := range w.logs {
+			if l.Synced() != l.LogEndOffset() {
+				t.Errorf("log %d is synced up to %d of %d: pairs would be lost with the power", i, l.Synced(), l.LogEndOffset())
+			}
+		}
+	})
+}
