@@ -30,7 +30,7 @@ type loop struct {
 	wake   chan struct{} // holds one token when there may be work
 
 	connected atomic.Bool
-	heldAt    atomic.Int64 // UnixNano of the last time that the throttle had nothing; 0: never
+	heldUntil atomic.Int64 // UnixNano until which the throttle has nothing; 0: it always had
 
 	mu         sync.Mutex
 	closed     bool // ended: takes no more partitions
@@ -481,15 +481,17 @@ func (l *loop) pointless(took time.Duration) bool {
 	return true
 }
 
-// heldFor waits for the throttle.
+// heldFor waits for the throttle, a second at most, so that what is counted and shown of a long wait is never far behind.
 func (l *loop) heldFor(ctx context.Context, wait time.Duration) error {
 	if wait <= 0 {
 		return nil
 	}
+	begin := time.Now()
+	err := sleep(ctx, min(wait, time.Second), l.wake) // whoever changes the partitions or the rate may end it early
 	if l.m.o.OnThrottle != nil {
-		l.m.o.OnThrottle(l.mirror, true, wait)
+		l.m.o.OnThrottle(l.mirror, true, time.Since(begin))
 	}
-	return sleep(ctx, wait, l.wake) // whoever changes the partitions or the rate may end it early
+	return err
 }
 
 // deliver hands out the events that were collected, with no lock held.

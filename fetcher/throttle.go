@@ -45,8 +45,12 @@ func (l *loop) reserve(now time.Time, limit int32) (granted int32, wait time.Dur
 	l.settle(now, 0) // of a connection that broke
 	n, retry := l.m.o.Throttle.Reserve(now, min(leastReserved, int64(limit)), int64(limit))
 	if n == 0 {
-		l.heldAt.Store(now.UnixNano())
-		return 0, max(retry, time.Millisecond)
+		retry = max(retry, time.Millisecond)
+		l.heldUntil.Store(now.Add(retry).UnixNano())
+		return 0, retry
+	}
+	if l.heldUntil.Load() > now.UnixNano() { // a raised rate has ended it
+		l.heldUntil.Store(now.UnixNano())
 	}
 	l.reserved = n
 	return int32(n), 0
@@ -60,8 +64,8 @@ func (l *loop) settle(now time.Time, used int64) {
 	}
 }
 
-// heldBack says whether the throttle has held the loop back lately.
+// heldBack says whether the throttle holds the loop back, or did so lately.
 func (l *loop) heldBack(now time.Time) bool {
-	at := l.heldAt.Load()
-	return at != 0 && now.Sub(time.Unix(0, at)) < throttledFor
+	until := l.heldUntil.Load()
+	return until != 0 && now.Sub(time.Unix(0, until)) < throttledFor
 }

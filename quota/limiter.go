@@ -15,8 +15,8 @@ const Unlimited = math.MaxInt64
 // rate by more than this (SPEC section 12 allows 1.2 times).
 const burst = 0.1
 
-// atRest is when to ask a limiter of rate 0 again.
-const atRest = time.Minute
+// longestWait is when to ask again at the latest: a rate of 0, or a debt at a low one, would be days.
+const longestWait = time.Minute
 
 // longestDebt is how far bytes that nobody may hold back can push others away: the time over which a rate is judged.
 const longestDebt = 10 // seconds
@@ -88,13 +88,13 @@ func (l *Limiter) Reserve(now time.Time, least, want int64) (granted int64, retr
 	}
 	l.fill(now)
 	if r <= 0 {
-		return 0, atRest
+		return 0, longestWait
 	}
 	// Not the whole bucket: what flows in until somebody asks who was told to come back would be lost.
 	need := min(float64(min(least, want)), max(l.capacity()/2, 1))
 	if l.tokens < need-0.5 || l.tokens < 0.5 { // half a byte of rounding
 		missing := max(need, 1) - l.tokens
-		return 0, time.Duration(math.Ceil(missing / r * float64(time.Second)))
+		return 0, time.Duration(math.Ceil(min(missing/r, longestWait.Seconds()) * float64(time.Second)))
 	}
 	granted = max(int64(min(float64(want), l.tokens)), 1)
 	l.tokens -= float64(granted)

@@ -150,3 +150,21 @@ func TestOneLargeBatchMakesADebt(t *testing.T) {
 		t.Errorf("%d granted after the debt", granted)
 	}
 }
+
+// TestWaitsAreBounded: a debt that a low rate would pay off in centuries is asked about again within a minute, and no number overflows.
+func TestWaitsAreBounded(t *testing.T) {
+	now := time.Unix(1000, 0)
+	l := NewLimiter(now, 1)
+	l.Settle(now, 0, 1<<60)
+	for range 3 {
+		granted, retry := l.Reserve(now, 1, 1<<20)
+		if granted != 0 || retry <= 0 || retry > longestWait {
+			t.Fatalf("%d granted, again after %s", granted, retry)
+		}
+		now = now.Add(retry)
+	}
+	l.SetRate(now, 1<<61)
+	if granted, _ := l.Reserve(now.Add(time.Second), 1, 1<<20); granted != 1<<20 {
+		t.Errorf("%d granted when the raised rate has paid the debt", granted)
+	}
+}
