@@ -4,14 +4,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"sync"
 	"sync/atomic"
 
+	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"golang.org/x/sys/unix"
 
 	"stet/zerocopy/batch"
 	"stet/zerocopy/frame"
@@ -150,7 +149,7 @@ func (s *Listener) produce(in *input, size int) ([]byte, error) {
 	parts := s.topics[p.topic]
 	s.mu.Unlock()
 	code := kerr.UnknownTopicOrPartition.Code
-	if int(p.partition) < len(parts) {
+	if p.partition >= 0 && int(p.partition) < len(parts) {
 		base, code = parts[p.partition].Add(int64(p.records))-int64(p.records), 0
 	}
 	if n := s.produced.Add(1); s.OnProduce != nil && !s.OnProduce(n) {
@@ -190,36 +189,25 @@ type produceHead struct {
 
 // parseProduce reads a request of one batch, versions 3 to 8, up to the records.
 func parseProduce(b []byte) (p produceHead, err error) {
-	defer func() {
-		if r := recover(); r != nil { // an index beyond a short request, which is the only way to get here
-			err = errors.New("a Produce request of one batch is expected")
-		}
-	}()
-	be := binary.BigEndian
-	p.version, p.correlation = int16(be.Uint16(b[2:])), int32(be.Uint32(b[4:]))
+	r := kbin.Reader{Src: b}
+	r.Int16() // key
+	p.version, p.correlation = r.Int16(), r.Int32()
 	if p.version < 3 || p.version > versions[int16(kmsg.Produce)] {
 		return p, fmt.Errorf("version %d of Produce", p.version)
 	}
-	text := func() string {
-		n := int(int16(be.Uint16(b)))
-		s := string(b[2 : 2+max(0, n)])
-		b = b[2+max(0, n):]
-		return s
+	r.NullableString() // client
+	r.NullableString() // transactional id
+	p.acks = r.Int16()
+	r.Int32() // timeout
+	topics := r.Int32()
+	p.topic = r.String()
+	parts := r.Int32()
+	p.partition, p.size = r.Int32(), int(r.Int32())
+	head := batch.Batch(r.Span(batch.HeaderSize))
+	if !r.Ok() || topics != 1 || parts != 1 {
+		return p, errors.New("a Produce request of one batch is expected")
 	}
-	b = b[8:]
-	text() // client
-	text() // transactional id
-	p.acks = int16(be.Uint16(b))
-	if be.Uint32(b[6:]) != 1 {
-		return p, errors.New("a Produce request of several topics")
-	}
-	b = b[10:]
-	p.topic = text()
-	if be.Uint32(b) != 1 {
-		return p, errors.New("a Produce request of several partitions")
-	}
-	p.partition, p.size = int32(be.Uint32(b[4:])), int(int32(be.Uint32(b[8:])))
-	p.records = batch.Batch(b[12 : 12+batch.HeaderSize]).NumRecords()
+	p.records = head.NumRecords()
 	return p, nil
 }
 
@@ -329,77 +317,4 @@ func (s *Listener) listOffsets(r *kmsg.ListOffsetsRequest, resp *kmsg.ListOffset
 		}
 		resp.Topics = append(resp.Topics, rt)
 	}
-}
-
-// input is what comes from a connection; buf[from:] was read ahead.
-type input struct {
-	c    *net.TCPConn
-	raw  rawConn
-	buf  []byte
-	from int
-	junk []byte // never read; discarding needs an address
-}
-
-type rawConn interface {
-	Read(f func(fd uintptr) bool) error
-}
-
-// peek returns the next n bytes, which stay there. No more than 8 KiB are read ahead.
-func (in *input) peek(n int) ([]byte, error) {
-	if in.from > 0 {
-		in.buf = in.buf[:copy(in.buf, in.buf[in.from:])]
-		in.from = 0
-	}
-	for len(in.buf) < n {
-		if cap(in.buf) < n {
-			in.buf = append(make([]byte, 0, max(n, 8<<10)), in.buf...)
-		}
-		k, err := in.c.Read(in.buf[len(in.buf):cap(in.buf)])
-		if err != nil {
-			return nil, err
-		}
-		in.buf = in.buf[:len(in.buf)+k]
-	}
-	return in.buf[:n], nil
-}
-
-// take returns the next n bytes, valid until the next call.
-func (in *input) take(n int) ([]byte, error) {
-	b, err := in.peek(n)
-	if err == nil {
-		in.from = n
-	}
-	return b, err
-}
-
-// discard drops the next n bytes without having them copied.
-func (in *input) discard(n int) error {
-	have := min(n, len(in.buf)-in.from)
-	in.from += have
-	if n -= have; n == 0 {
-		return nil
-	}
-	if len(in.junk) == 0 {
-		in.junk = make([]byte, 4<<20)
-	}
-	for n > 0 {
-		var k int
-		var err error
-		rerr := in.raw.Read(func(fd uintptr) bool {
-			k, _, err = unix.Recvfrom(int(fd), in.junk[:min(n, len(in.junk))], unix.MSG_TRUNC)
-			return !errors.Is(err, unix.EAGAIN)
-		})
-		switch {
-		case rerr != nil:
-			return rerr
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			return err
-		case k == 0:
-			return io.ErrUnexpectedEOF
-		}
-		n -= k
-	}
-	return nil
 }
