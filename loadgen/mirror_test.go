@@ -1,29 +1,31 @@
 package loadgen_test
 
 import (
+	"context"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
+	"stet/broker"
 	"stet/broker/mirrormsg"
 	"stet/internal/testkit"
 	"stet/loadgen"
 )
 
-// TestMirrorScenarios runs lag, catchup and failover against two brokers in the process.
-func TestMirrorScenarios(t *testing.T) {
-	src, dst := testkit.StartBroker(t, ""), testkit.StartBroker(t, "", "mirror.metadata.refresh.interval.ms=200")
-	ctx := testkit.Context(t)
-	if _, err := kadm.NewClient(testkit.Client(t, src.Addr())).CreateTopic(ctx, 3, 1, nil, "load"); err != nil {
+// startMirror makes topic load at the source, and mirror m of it.
+func startMirror(ctx context.Context, t *testing.T, src, dst string) {
+	t.Helper()
+	if _, err := kadm.NewClient(testkit.Client(t, src)).CreateTopic(ctx, 3, 1, nil, "load"); err != nil {
 		t.Fatal(err)
 	}
-	cl := testkit.Client(t, dst.Addr())
-	addr := src.Addr()
+	cl := testkit.Client(t, dst)
 	create := mirrormsg.NewPtrCreateMirrorRequest()
 	c := mirrormsg.NewCreateMirrorRequestConfig()
-	c.Name, c.Value = "bootstrap.servers", &addr
+	c.Name, c.Value = "bootstrap.servers", &src
 	create.MirrorName, create.Config = "m", append(create.Config, c)
 	if r, err := create.RequestWith(ctx, cl); err != nil || r.ErrorCode != 0 {
 		t.Fatal(err, r)
@@ -35,6 +37,13 @@ func TestMirrorScenarios(t *testing.T) {
 	if r, err := start.RequestWith(ctx, cl); err != nil || r.ErrorCode != 0 || r.Topics[0].ErrorCode != 0 {
 		t.Fatal(err, r)
 	}
+}
+
+// TestMirrorScenarios runs lag, catchup and failover against two brokers in the process.
+func TestMirrorScenarios(t *testing.T) {
+	src, dst := testkit.StartBroker(t, ""), testkit.StartBroker(t, "", "mirror.metadata.refresh.interval.ms=200")
+	ctx := testkit.Context(t)
+	startMirror(ctx, t, src.Addr(), dst.Addr())
 
 	o := options()
 	o.Create = false
@@ -75,5 +84,46 @@ func TestE2E(t *testing.T) {
 	}
 	if !r.OK() || r.Recorder("e2e_ms").Count() != r.Load.Records {
 		t.Errorf("%d of %d records measured, checks %v", r.Recorder("e2e_ms").Count(), r.Load.Records, r.Checks)
+	}
+}
+
+// TestLagLosesASide: when source or destination goes in the middle, the run ends soon, with what was measured.
+func TestLagLosesASide(t *testing.T) {
+	for _, side := range []string{"source", "destination"} {
+		t.Run(side, func(t *testing.T) {
+			ctx := testkit.Context(t)
+			var brokers [2]*broker.Broker
+			for i := range brokers {
+				b, err := testkit.TryBroker(filepath.Join(t.TempDir(), "data"), "mirror.metadata.refresh.interval.ms=200")
+				if err != nil {
+					t.Fatal(err)
+				}
+				brokers[i] = b
+			}
+			src, dst := brokers[0], brokers[1]
+			startMirror(ctx, t, src.Addr(), dst.Addr())
+			lost, stays := src, dst
+			if side == "destination" {
+				lost, stays = dst, src
+			}
+			defer testkit.StopBroker(t, stays)
+			stopped := make(chan struct{})
+			var acked atomic.Int64
+			o := options()
+			o.Create, o.Duration, o.CPU = false, time.Hour, nil
+			o.Acked = func(_ int32, _ int64, records, _ int, _ time.Time) {
+				if n := acked.Add(int64(records)); n >= 500 && n-int64(records) < 500 {
+					go func() { defer close(stopped); testkit.StopBroker(t, lost) }()
+				}
+			}
+			r, err := loadgen.Lag(ctx, src.Addr(), dst.Addr(), "load", o)
+			<-stopped
+			if err == nil || r == nil || r.OK() || !strings.Contains(strings.Join(r.NotValid, ";"), "ended: early: ") || !strings.Contains(err.Error(), lost.Addr()) {
+				t.Fatalf("%v, %+v", err, r)
+			}
+			if r.Histograms["replication_lag_ms"].Count == 0 {
+				t.Errorf("nothing of %d acknowledged records is kept", acked.Load())
+			}
+		})
 	}
 }
