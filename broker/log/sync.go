@@ -103,20 +103,31 @@ func (y *syncer) run() {
 	}
 }
 
+// syncTogether syncs each file once, whoever asks for it.
 func syncTogether(calls []syncCall) {
 	var files []vfs.File
-	var pinned []syncCall
+	var pinned []*handle
+	at := map[*handle]int{} // in files
 	for _, c := range calls {
+		if _, ok := at[c.file]; ok {
+			continue
+		}
 		f, err := c.file.pin()
 		if err != nil {
 			c.done <- err
 			continue
 		}
-		files, pinned = append(files, f), append(pinned, c)
+		at[c.file] = len(files)
+		files, pinned = append(files, f), append(pinned, c.file)
 	}
-	for i, err := range vfs.SyncAll(files) {
-		pinned[i].file.unpin()
-		pinned[i].done <- err
+	errs := vfs.SyncAll(files)
+	for _, h := range pinned {
+		h.unpin()
+	}
+	for _, c := range calls {
+		if i, ok := at[c.file]; ok {
+			c.done <- errs[i]
+		}
 	}
 }
 
