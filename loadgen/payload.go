@@ -53,11 +53,17 @@ func newPayload(codec *Codec, recordSize, batchSize int, seed uint64) *payload {
 	p := &payload{codec: codec, size: recordSize, limit: max(1, batchSize/(recordSize+recordOverhead)), packed: map[[2]int]packed{}}
 	r := rand.New(rand.NewPCG(seed, 0x57e7))
 	block := make([]byte, max(1<<20, 2*recordSize))
-	for i := range block {
-		if i%2 == 0 {
-			block[i] = byte(r.Uint32())
-		} else {
+	var random uint64
+	for i := 0; i < len(block); i++ { // every other byte is random
+		switch {
+		case i%2 == 1:
 			block[i] = 'a' + byte(i/64%16)
+		case i%16 == 0:
+			random = r.Uint64()
+			fallthrough
+		default:
+			block[i] = byte(random)
+			random >>= 8
 		}
 	}
 	full := p.limit * (recordSize + recordOverhead)
