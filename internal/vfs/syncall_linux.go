@@ -19,19 +19,14 @@ const (
 	aioEvents = 256
 )
 
-// iocb is the kernel's struct iocb (little and big endian agree in what is used here).
+// iocb is the kernel's struct iocb; what a sync has no use for must be zero.
 type iocb struct {
 	data   uint64
-	key    uint64 // aio_key and aio_rw_flags, zero
+	_      uint64 // key, flags
 	opcode uint16
-	prio   int16
+	_      int16 // priority
 	fd     uint32
-	buf    uint64
-	bytes  uint64
-	offset int64
-	_      uint64
-	flags  uint32
-	_      uint32
+	_      [5]uint64 // buffer, bytes, offset, reserved, flags and event file
 }
 
 type ioEvent struct {
