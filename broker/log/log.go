@@ -101,7 +101,15 @@ func (l *Log) HighWatermark() int64 { return l.hw.Load() }
 
 // LastStableOffset is the first offset that a read-committed reader may not see yet.
 func (l *Log) LastStableOffset() int64 {
-	return min(max(l.unstable.Load(), l.start.Load()), l.hw.Load())
+	hw := l.hw.Load() // first: a transaction is in unstable before the high watermark passes its records
+	return min(max(l.unstable.Load(), l.start.Load()), hw)
+}
+
+// Bounds are the high watermark and the last stable offset of one moment: a transaction that the last stable
+// offset is beyond has its marker below the high watermark. Whoever mirrors this log relies on that.
+func (l *Log) Bounds() (highWatermark, lastStable int64) {
+	lastStable = l.LastStableOffset() // first: setHighWatermark moves it last
+	return l.hw.Load(), lastStable
 }
 
 // RecoveryPoint is the offset below which everything is known to be on disk.
@@ -188,11 +196,11 @@ func (l *Log) setHighWatermark(hw int64) bool {
 	if hw == old {
 		return false
 	}
+	l.hw.Store(hw)
 	if hw > old && len(l.state.finished) > 0 {
 		l.state.replicated(hw)
 		l.unstable.Store(l.state.firstUnstable())
 	}
-	l.hw.Store(hw)
 	return hw > old
 }
 

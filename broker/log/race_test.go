@@ -180,3 +180,42 @@ func TestSliceOutlivesItsSegment(t *testing.T) {
 	}
 	s.Release()
 }
+
+// TestBoundsOfOneMoment: nobody sees a last stable offset beyond a transaction together with a high watermark that its marker is not
+// below. A mirror of this log that is at that high watermark would take the marker for compacted away (SPEC section 5).
+func TestBoundsOfOneMoment(t *testing.T) {
+	e := newEnv(t)
+	e.cfg.SegmentBytes = 1 << 30
+	l := e.create()
+	var open atomic.Int64 // first offset of the transaction that begins next, or has begun
+	var done atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer done.Store(true)
+		for i := range int64(20000) {
+			at := 2 * i
+			open.Store(at)
+			h := batch.Header{BaseOffset: at, Timestamp: 1, Attributes: batch.AttrTransactional, ProducerID: 7, BaseSequence: int32(i)}
+			marker := batch.BuildEndTxn(nil, batch.Header{Timestamp: 1, ProducerID: 7}, true, 0)
+			batch.Batch(marker).SetBaseOffset(at + 1)
+			for n, b := range [][]byte{batch.Build(nil, h, batch.KV{Value: []byte("v")}), marker} {
+				if _, err := l.AppendAsFollower(b); err != nil {
+					t.Error(err)
+					return
+				}
+				l.SetHighWatermark(at + int64(n) + 1)
+			}
+		}
+	})
+	wrong := 0
+	for !done.Load() {
+		first := open.Load()
+		if hw, stable := l.Bounds(); hw == first+1 && stable > first {
+			wrong++
+		}
+	}
+	wg.Wait()
+	if wrong > 0 {
+		t.Errorf("seen %d times", wrong)
+	}
+}

@@ -39,8 +39,7 @@ func (p *Partition) Read(r ReadRequest) ReadResult {
 		res.Err = err
 		return res
 	}
-	res.HighWatermark = p.log.HighWatermark()
-	res.LastStableOffset = p.log.LastStableOffset()
+	res.HighWatermark, res.LastStableOffset = p.log.Bounds()
 	res.LogStartOffset = p.log.LogStartOffset()
 
 	if r.LastFetchedEpoch >= 0 {
