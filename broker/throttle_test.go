@@ -174,8 +174,10 @@ func TestReplicationThrottleKeysAreShown(t *testing.T) {
 		}
 	}
 	for _, bad := range [][3]string{
-		{"", "leader.replication.throttled.rate", "-1"}, {"", "follower.replication.throttled.rate", "fast"},
-		{"t", "leader.replication.throttled.replicas", "none"}, {"t", "follower.replication.throttled.replicas", "0-1"},
+		{"", "leader.replication.throttled.rate", "-1"},
+		{"", "follower.replication.throttled.rate", "fast"},
+		{"t", "leader.replication.throttled.replicas", "none"},
+		{"t", "follower.replication.throttled.replicas", "0-1"},
 	} {
 		cfg := []kadm.AlterConfig{{Op: kadm.SetConfig, Name: bad[1], Value: &bad[2]}}
 		var r kadm.AlterConfigsResponses

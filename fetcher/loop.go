@@ -68,6 +68,7 @@ type loop struct {
 	fails     int          // connections in a row that have not
 	// reserved are the bytes that the outstanding request may bring (throttled loops)
 	reserved int64
+	used     int64 // of what was reserved last
 }
 
 type forgotten struct {

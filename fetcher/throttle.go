@@ -8,14 +8,19 @@ import (
 // Throttled partitions have loops of their own, so that others are not touched: their fetches ask for no more
 // than was reserved, and bytes that were read are never delayed.
 type Throttle interface {
-	// Reserve takes up to want bytes, but at least least or half of what a burst can hold. 0: ask again after retry.
-	Reserve(now time.Time, least, want int64) (granted int64, retry time.Duration)
+	// ReserveFor takes up to want bytes for one of those who share the rate by weight, but at least least or half of what a burst
+	// can hold. 0: ask again after retry, in time, for the place in the queue is kept.
+	ReserveFor(now time.Time, who any, weight int, least, want int64) (granted int64, retry time.Duration)
 	// Settle says how many bytes of a reservation were used.
 	Settle(now time.Time, granted, used int64)
 }
 
 // leastReserved is what a request of a throttled loop is worth being sent for, in bytes.
 const leastReserved = 64 << 10
+
+// idleReserved is what a request takes, in bytes, that will probably bring nothing: others need what it would hold while the source
+// waits. If it brings something, that is a single batch, and a debt.
+const idleReserved = 1
 
 // throttledFor is how long partitions count as held back after their loop had to wait.
 const throttledFor = time.Second
@@ -43,7 +48,11 @@ func (l *loop) reserve(now time.Time, limit int32) (granted int32, wait time.Dur
 		return limit, 0
 	}
 	l.settle(now, 0) // of a connection that broke
-	n, retry := l.m.o.Throttle.Reserve(now, min(leastReserved, int64(limit)), int64(limit))
+	want := int64(limit)
+	if l.used == 0 {
+		want = min(want, idleReserved)
+	}
+	n, retry := l.m.o.Throttle.ReserveFor(now, l, l.fetchables, min(leastReserved, want), want)
 	if n == 0 {
 		retry = max(retry, time.Millisecond)
 		l.heldUntil.Store(now.Add(retry).UnixNano())
@@ -59,6 +68,7 @@ func (l *loop) reserve(now time.Time, limit int32) (granted int32, wait time.Dur
 // settle gives back what a response did not use.
 func (l *loop) settle(now time.Time, used int64) {
 	if l.reserved > 0 {
+		l.used = used
 		l.m.o.Throttle.Settle(now, l.reserved, used)
 		l.reserved = 0
 	}

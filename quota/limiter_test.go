@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -167,4 +168,59 @@ func TestWaitsAreBounded(t *testing.T) {
 	if granted, _ := l.Reserve(now.Add(time.Second), 1, 1<<20); granted != 1<<20 {
 		t.Errorf("%d granted when the raised rate has paid the debt", granted)
 	}
+}
+
+// TestRateIsSharedByWeight: several that share the limiter, with any delays between reservation and use, get something like what their weights say, and together
+// the rate; one that is told to come back and never does holds nobody up.
+func TestRateIsSharedByWeight(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		type user struct {
+			weight  int
+			rtt     time.Duration
+			at      time.Time // when it acts next
+			granted int64     // outstanding
+			got     int64
+		}
+		rate := rapid.Int64Range(500_000, 20_000_000).Draw(t, "rate")
+		start := time.Unix(1000, 0)
+		l := NewLimiter(start, rate)
+		l.ReserveFor(start, "gone", 100, 1<<30, 1<<30) // takes what was saved up
+		l.ReserveFor(start, "gone", 100, 1<<30, 1<<30)
+		var users []*user
+		weights := int64(0)
+		for range rapid.IntRange(2, 6).Draw(t, "users") {
+			u := &user{weight: rapid.IntRange(1, 4).Draw(t, "weight"), rtt: time.Duration(rapid.IntRange(0, 20).Draw(t, "rtt ms")) * time.Millisecond, at: start}
+			weights += int64(u.weight)
+			users = append(users, u)
+		}
+		for {
+			u := slices.MinFunc(users, func(a, b *user) int { return a.at.Compare(b.at) })
+			now := u.at
+			if now.Sub(start) > 10*time.Second {
+				break
+			}
+			if u.granted > 0 {
+				l.Settle(now, u.granted, u.granted)
+				u.got += u.granted
+			}
+			var retry time.Duration
+			if u.granted, retry = l.ReserveFor(now, u, u.weight, 64<<10, 10<<20); u.granted == 0 {
+				u.at = now.Add(retry)
+			} else {
+				u.at = now.Add(u.rtt + time.Microsecond)
+			}
+		}
+		var sum int64
+		for _, u := range users {
+			sum += u.got
+		}
+		if off := max(sum-10*rate, 10*rate-sum); off > rate/2 {
+			t.Fatalf("%d bytes in 10 seconds at a rate of %d", sum, rate)
+		}
+		for _, u := range users {
+			if want := sum * int64(u.weight) / weights; u.got < want/3 {
+				t.Errorf("weight %d of %d got %d of %d bytes", u.weight, weights, u.got, sum)
+			}
+		}
+	})
 }
