@@ -140,12 +140,23 @@ func (l *Log) settleIdentity() {
 	if !due {
 		return
 	}
-	if l.syncIdentity() != nil || l.fs.SyncDir(l.dir) != nil || l.fs.SyncDir(filepath.Dir(l.dir)) != nil {
-		return // a deleted partition; else the next flush finds the same, and takes the log offline
+	what, err := "sync metadata", l.syncIdentity()
+	if err == nil {
+		what, err = "sync directory", l.fs.SyncDir(l.dir)
+	}
+	if err == nil {
+		err = l.fs.SyncDir(filepath.Dir(l.dir))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.usable() != nil {
+		return // deleted or closed meanwhile: what failed is not its identity any more
+	}
+	if err != nil {
+		// Linux tells of a failed write-back once: the next sync, through a new descriptor, would succeed without the bytes.
+		if !isNotExist(err) {
+			_ = l.fail(what, err)
+		}
 		return
 	}
 	l.newborn = false

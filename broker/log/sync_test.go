@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"stet/internal/vfs"
@@ -173,5 +176,59 @@ func TestFailedSync(t *testing.T) {
 	wg.Wait()
 	if a.Err() == nil {
 		t.Error("the log is still online after a failed sync")
+	}
+}
+
+// TestFailedSettle: an error of the background sync is told once by Linux, so the log goes offline with it; a sync later would succeed
+// without the bytes. A partition that is deleted meanwhile, or whose file is not there, is no failure.
+func TestFailedSettle(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		op      vfs.Op
+		at      string // the file that fails
+		err     error
+		deleted bool
+		offline bool
+	}{
+		{"metadata", vfs.OpSync, "/data/t-0/partition.metadata", syscall.EIO, false, true},
+		{"incarnation", vfs.OpSync, "/data/t-0/stet.incarnation", syscall.EIO, false, true},
+		{"directory", vfs.OpSyncDir, "/data/t-0", syscall.EIO, false, true},
+		{"parent", vfs.OpSyncDir, "/data", syscall.EIO, false, true},
+		{"not there", vfs.OpSyncDir, "/data/t-0", os.ErrNotExist, false, false},
+		{"deleted", vfs.OpSync, "/data/t-0/partition.metadata", syscall.EIO, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := newEnv(t)
+			var l *Log
+			armed := false
+			e.fs = vfs.Inject(e.mem, func(op vfs.Op, path string) error {
+				if !armed || op != c.op || path != c.at {
+					return nil
+				}
+				armed = false
+				if c.deleted {
+					if err := e.m.Delete("t", 0); err != nil {
+						t.Error(err)
+					}
+				}
+				return c.err
+			})
+			l = e.create()
+			e.lead(l, plain(3, "x"), 1, OriginClient)
+			armed = true
+			e.m.settleNew(context.Background())
+			if armed {
+				t.Fatal("nothing failed")
+			}
+			if err := l.Err(); c.offline != (err != nil) || c.offline && !errors.Is(err, c.err) {
+				t.Errorf("the log's error: %v", err)
+			}
+			if got := strings.Contains(e.logs.String(), "partition is offline"); got != c.offline {
+				t.Errorf("logged: %v", got)
+			}
+			if err := l.Sync(); (err != nil) != (c.offline || c.deleted) {
+				t.Errorf("a sync afterwards: %v", err)
+			}
+		})
 	}
 }
