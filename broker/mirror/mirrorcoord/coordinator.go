@@ -258,8 +258,9 @@ func (c *Coordinator) WriteMirrorStates(ctx context.Context, req *mirrormsg.Writ
 					rp.StateEpoch, recs, err = m.write(c.o.Image(), it.key, req.MirrorName, in)
 					return recs, err
 				})
-				if err == nil && in.LastMirror != nil {
-					// Where local writes begin cannot be found out again: a power failure must not take it.
+				if err == nil && (in.LastMirror != nil || in.RemoveLastMirror != nil) {
+					// Where local writes begin cannot be found out again: a power failure must not take it, nor bring back
+					// a pair that the log does not have any more.
 					err = c.rt.Sync(shard)
 				}
 				rp.ErrorCode = mirrormsg.CodeForError(err)

@@ -190,6 +190,11 @@ func TestPairs(t *testing.T) {
 			p.State, p.RemoveLastMirror = nil, &c
 		}
 		w.want("remove", w.write(0, 0, remove), "NONE 0")
+		for i, l := range w.logs {
+			if l.Synced() != l.LogEndOffset() {
+				t.Errorf("log %d is synced up to %d of %d: the removed pair would be back after a power loss", i, l.Synced(), l.LogEndOffset())
+			}
+		}
 		w.want("remove again", w.write(0, 0, remove), "NONE 0")
 		w.failOver()
 		w.want("read", w.read(), "PREPARING 0 c2=8/100")
