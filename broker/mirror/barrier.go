@@ -120,7 +120,7 @@ func (d *driver) keepPair(ctx context.Context) (mirrormsg.LastMirrorEpochs, erro
 	}
 	for _, l := range d.pairs {
 		if l.StopID == d.rec.StopID {
-			return l, nil
+			return d.keptPair(l)
 		}
 	}
 	last, had := d.pairs[cluster]
@@ -138,6 +138,27 @@ func (d *driver) keepPair(ctx context.Context) (mirrormsg.LastMirrorEpochs, erro
 	last.BarrierEnd = -1
 	err := d.writeWith(mirrorstate.Stopping, nil, &last, nil)
 	return last, err
+}
+
+// keptPair is the pair of this stop that an earlier run persisted. It is on disk before the bytes it vouches for are (those are synced
+// once, by finish): a log that has lost some of them since lowers it, before the barrier's own batches take their offsets.
+func (d *driver) keptPair(l mirrormsg.LastMirrorEpochs) (mirrormsg.LastMirrorEpochs, error) {
+	latest, end := int32(-1), d.part.LogEndOffset()
+	for _, e := range d.part.EpochEntries() {
+		if e.Epoch >= l.BarrierEpoch {
+			end = e.Start // from here on it is the barrier's
+			break
+		}
+		latest = e.Epoch
+	}
+	was := pair{l.LastMirrorEpoch, l.LastMirrorOffset}
+	now := was.lowered(latest, end)
+	if now == was {
+		return l, nil
+	}
+	d.log.Warn("the log has lost its end since the stop began; the pair of the last mirror epoch is lowered", "mirror", d.in.mirror, "lastMirrorOffset", was.offset, "offset", end)
+	l.LastMirrorEpoch, l.LastMirrorOffset = now.epoch, now.offset
+	return l, d.writeWith(mirrorstate.Stopping, nil, &l, nil)
 }
 
 // seal is steps 4 and 5: markers for the transactions that are open, and the record that frees all producer ids.

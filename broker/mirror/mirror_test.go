@@ -211,6 +211,65 @@ func TestBarrierIsFinishedAfterACrash(t *testing.T) {
 	}
 }
 
+// TestBarrierAfterAPowerLoss: the pair is on disk before the bytes it vouches for. A stop that the power takes in between, and with it
+// the end of the log, goes on with a pair that says where the copy ends now, also if it is interrupted again.
+func TestBarrierAfterAPowerLoss(t *testing.T) {
+	for step := mirror.BarrierRaiseEpoch; step <= mirror.BarrierFinish; step++ {
+		for again := mirror.BarrierStep(0); again <= mirror.BarrierFinish; again += mirror.BarrierFinish {
+			t.Run(fmt.Sprint(step, again), func(t *testing.T) {
+				w := newWorld(t, 1)
+				tp := w.source.CreateTopic("t", 1)
+				w.source.Produce(tp, 0, 5, 10)
+				w.source.Change(func() { tp.Logs[0].Epoch = 3 })
+				w.source.Produce(tp, 0, 5, 10)
+				w.createMirror()
+				w.startTopics("t")
+				w.untilEqual(tp, 0)
+				reached := make(chan struct{}, 1000)
+				fail := func(at mirror.BarrierStep) {
+					w.mu.Lock()
+					defer w.mu.Unlock()
+					w.step = func(_ string, _ int32, s mirror.BarrierStep) error {
+						if s == at {
+							reached <- struct{}{}
+							return errors.New("crash")
+						}
+						return nil
+					}
+				}
+				fail(step)
+				go w.m.StopMirrorTopics(context.Background(), w.stopReq("t"))
+				<-reached
+				w.m.Close()
+				_, before := w.stored("t", 0)
+				l := w.log("t", 0)
+				if len(before) != 1 || before[0].LastMirrorOffset != 10 || l.flushed != 0 {
+					t.Fatalf("pairs %+v, %d flushed", before, l.flushed)
+				}
+				must(t, l.Truncate(5))
+				for len(reached) > 0 {
+					<-reached
+				}
+				if fail(again); again != 0 {
+					w.restart()
+					<-reached
+					w.m.Close()
+					fail(0)
+				}
+				w.restart()
+				w.untilState("t", 0, "STOPPED")
+				_, after := w.stored("t", 0)
+				if len(after) != 1 || after[0].StopID != before[0].StopID || after[0].BarrierEpoch != before[0].BarrierEpoch || after[0].LastMirrorOffset != 5 || after[0].LastMirrorEpoch != 0 || after[0].BarrierEnd != 6 {
+					t.Errorf("pairs %+v, before %+v", after, before)
+				}
+				if got := strings.Join(l.control(), ", "); got != "5 RESET -1" {
+					t.Errorf("control batches: %s", got)
+				}
+			})
+		}
+	}
+}
+
 // TestLostBarrierIsRunAgain is C65: the log has lost the reset record after STOPPED.
 func TestLostBarrierIsRunAgain(t *testing.T) {
 	for _, deleted := range []bool{false, true} {
