@@ -16,11 +16,13 @@ import (
 const (
 	headerMin   = 8        // key, version, correlation id
 	inputBuffer = 32 << 10 // frames up to this size are read in place
-	firstChunk  = 16 << 10 // admitted at once for a larger one, which may be only a claim
+	firstChunk  = 16 << 10 // admitted at first for a frame that has not arrived, which may be only a claim
 	memPatience = 30 * time.Second
 	sizeBytes   = 4 // of the length before a frame
 	// keepBody: buffers of larger frames are reused up to this size.
 	keepBody = 4 << 20
+	// pace: so many bytes of a large frame, or what was admitted for it last if that is less, arrive within one MaxStall.
+	pace = 4 << 20
 )
 
 var errFrame = errors.New("not a Kafka request")
@@ -48,7 +50,9 @@ type input struct {
 
 	idle, stall time.Duration
 	last        time.Time // when the last frame was done with
-	idleArmed   bool      // the read deadline is one of idleness
+	// What the read deadline is there for. stallArmed: for what is being waited for of a frame; more bytes do not move it, so
+	// that a trickle holds nothing longer than silence does.
+	idleArmed, stallArmed bool
 
 	dst []byte // where attempt reads to, nil: buf
 	n   int
@@ -146,7 +150,7 @@ func (in *input) fill() error {
 		in.stalls()
 	case !in.idleArmed:
 		_ = in.nc.SetReadDeadline(time.Now().Add(in.idle)) // a closed connection fails at the read
-		in.idleArmed = true
+		in.idleArmed, in.stallArmed = true, false
 	}
 	for {
 		n, err := in.read(nil)
@@ -165,14 +169,28 @@ func (in *input) fill() error {
 	}
 }
 
-// stalls bounds the wait for more of a frame that has begun.
+// stalls bounds the wait for the rest of a frame that has begun, or of the step of it that was admitted.
 func (in *input) stalls() {
+	if in.stallArmed {
+		return
+	}
 	_ = in.nc.SetReadDeadline(time.Now().Add(in.stall))
-	in.idleArmed = false
+	in.idleArmed, in.stallArmed = false, true
+}
+
+// admit waits for n more bytes of the budget. The time for filling them begins after it.
+func (in *input) admit(ctx context.Context, n int64) error {
+	if err := in.mem.acquire(ctx, n, memPatience); err != nil {
+		return err
+	}
+	in.admitted += n
+	in.stallArmed = false
+	return nil
 }
 
 // frame waits for the next frame and returns it without its length; it is valid until done.
 func (in *input) frame(ctx context.Context, limit int32) ([]byte, error) {
+	in.stallArmed = false
 	for in.held() < sizeBytes {
 		if err := in.fill(); err != nil {
 			return nil, err
@@ -182,16 +200,10 @@ func (in *input) frame(ctx context.Context, limit int32) ([]byte, error) {
 	if size < headerMin || size > int64(limit) {
 		return nil, fmt.Errorf("%w: a frame of %d bytes, allowed are %d to %d (socket.request.max.bytes)", errFrame, size, headerMin, limit)
 	}
-	inPlace := size <= inputBuffer-sizeBytes
-	step := size
-	if !inPlace {
-		step = max(firstChunk, int64(in.w-in.r-sizeBytes))
-	}
-	if err := in.mem.acquire(ctx, step, memPatience); err != nil {
+	if err := in.admit(ctx, min(size, max(firstChunk, int64(in.w-in.r-sizeBytes)))); err != nil {
 		return nil, err
 	}
-	in.admitted = step
-	if !inPlace {
+	if size > inputBuffer-sizeBytes {
 		return in.large(ctx, size)
 	}
 	if in.r+sizeBytes+int(size) > inputBuffer {
@@ -199,7 +211,17 @@ func (in *input) frame(ctx context.Context, limit int32) ([]byte, error) {
 		in.r = 0
 	}
 	for in.w-in.r < sizeBytes+int(size) {
+		if in.admitted < size && int64(in.w-in.r-sizeBytes) >= in.admitted {
+			if err := in.admit(ctx, size-in.admitted); err != nil {
+				return nil, err
+			}
+		}
 		if err := in.fill(); err != nil {
+			return nil, err
+		}
+	}
+	if in.admitted < size { // the rest came together with what was waited for
+		if err := in.admit(ctx, size-in.admitted); err != nil {
 			return nil, err
 		}
 	}
@@ -218,13 +240,16 @@ func (in *input) large(ctx context.Context, size int64) ([]byte, error) {
 	b = append(b, in.buf[in.r+sizeBytes:in.w]...)
 	in.r = in.w
 	in.leave()
+	paced := len(b)
 	for int64(len(b)) < size {
 		if int64(len(b)) == in.admitted { // what was admitted is full of real bytes: twice as much
-			step := min(size-in.admitted, in.admitted)
-			if err := in.mem.acquire(ctx, step, memPatience); err != nil {
+			if err := in.admit(ctx, min(size-in.admitted, in.admitted)); err != nil {
 				return nil, err
 			}
-			in.admitted += step
+			paced = len(b)
+		}
+		if len(b)-paced >= pace { // a slow line may take its time for a large step, as long as it brings something
+			in.stallArmed, paced = false, len(b)
 		}
 		if int64(cap(b)) < in.admitted {
 			grown := make([]byte, len(b), in.admitted)
