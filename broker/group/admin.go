@@ -167,30 +167,6 @@ func (m *machine) deleteGroup(id string) (more bool, err error) {
 	return false, nil
 }
 
-// ClampOffsets lowers every committed offset of a partition that lies above max
-// to max, in the groups that are coordinated here (SPEC sections 4.7 and 7: the
-// log was cut). The leader epoch of such a commit is dropped, because it belongs
-// to what was cut. It returns how many were lowered.
-func (c *Coordinator) ClampOffsets(ctx context.Context, topic string, partition int32, max int64) (int, error) {
-	n := 0
-	tp := topicPartition{topic, partition}
-	err := c.onShardsRepeated(ctx, func(m *machine) bool {
-		for _, g := range m.groups {
-			if o := g.offsets[tp]; o != nil && o.offset > max {
-				if m.full() {
-					return true
-				}
-				lower := *o
-				lower.offset, lower.leaderEpoch = max, -1
-				m.writeOffset(g.id, tp, &lower)
-				n++
-			}
-		}
-		return false
-	})
-	return n, err
-}
-
 // ForgetTopic removes the committed offsets of a deleted topic in the groups that
 // are coordinated here. Offsets that were committed to a topic of the same name
 // made again since then, which is told by its id, stay.

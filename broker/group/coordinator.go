@@ -51,8 +51,9 @@ type Options struct {
 // Coordinator answers the group requests for the partitions of
 // __consumer_offsets that are led here. It is safe for concurrent use.
 type Coordinator struct {
-	o  Options
-	rt *coord.Runtime[*machine]
+	o      Options
+	rt     *coord.Runtime[*machine]
+	clamps clamps
 }
 
 // New makes a coordinator that leads nothing yet.
@@ -76,8 +77,11 @@ func (c *Coordinator) BecomeLeader(partition, epoch int32, log coord.Log) {
 // Resign gives a partition up.
 func (c *Coordinator) Resign(partition int32) { c.rt.Resign(partition) }
 
-// Close gives all partitions up.
-func (c *Coordinator) Close() { c.rt.Close() }
+// Close gives all partitions up, and waits for what ClampOffsets has started.
+func (c *Coordinator) Close() {
+	c.rt.Close()
+	c.clamps.close()
+}
 
 // PartitionFor is the partition of __consumer_offsets that coordinates a group;
 // ok is false while the topic does not exist.
