@@ -36,6 +36,7 @@ func serveProduce(ctx context.Context, a *API, version int16, correlation int32,
 		for j := t.from; j < t.to; j++ {
 			if err := c.parts[j].produce(ctx, a, c.acks, t, version >= versionProduceID); err != nil {
 				failed = err
+				c.parts[j].message = c.text(c.parts[j].message, j)
 			}
 		}
 	}

@@ -2,10 +2,14 @@ package api
 
 import (
 	"encoding/binary"
+	"fmt"
+	"slices"
 	"sync"
 	"unsafe"
 
 	"github.com/twmb/franz-go/pkg/kbin"
+
+	"stet/zerocopy/batch"
 )
 
 // Versions of Produce at which the wire changes.
@@ -23,7 +27,19 @@ type produceCall struct {
 	topics []produceTopic
 	parts  []producePartition
 	out    []byte // the response frame
+	texts  int    // bytes of error texts that the answer may yet hold
 }
+
+// Bounds on what a request may cost beyond its own size.
+const (
+	// maxHollow is how many topics and partitions without room for a batch one request may name. Such a partition is answered
+	// with an error, as by Kafka, but costs 15 times its bytes; no client sends many. All others are at least
+	// minPartition bytes, which is about what they cost.
+	maxHollow    = 1000
+	minPartition = 4 + 1 + batch.HeaderSize
+	// freeTexts and the size of the request are what the error texts of its answer may add up to.
+	freeTexts = 64 << 10
+)
 
 // produceTopic is a topic of the request; its partitions are parts[from:to].
 type produceTopic struct {
@@ -57,10 +73,12 @@ func (c *produceCall) release() {
 	producePool.Put(c)
 }
 
-// parse reads the whole body, so that nothing of a malformed one is done.
+// parse reads the whole body, so that nothing of a malformed one is done. What it holds is bounded by len(body).
 func (c *produceCall) parse(version int16, body []byte) error {
 	flex := version >= versionProduceFlex
 	r := kbin.Reader{Src: body}
+	c.texts = len(body) + freeTexts
+	hollow := 0
 	if n := length(&r, flex, 2); n > 0 { // transactional id: answered by the batches' own flag
 		r.Span(n)
 	}
@@ -73,20 +91,49 @@ func (c *produceCall) parse(version int16, body []byte) error {
 		} else {
 			t.name = view(r.Span(length(&r, flex, 2))) // a null one, -1, is malformed
 		}
-		for m := arrayLen(&r, flex); m > 0 && r.Ok(); m-- {
+		m := arrayLen(&r, flex)
+		if m > 1 {
+			c.parts = slices.Grow(c.parts, min(int(m), len(r.Src)/minPartition+maxHollow-hollow))
+		}
+		for ; m > 0 && r.Ok(); m-- {
 			p := producePartition{index: r.Int32(), base: -1, appendTime: -1, logStart: -1, leader: -1, leaderEpoch: -1}
 			if n := length(&r, flex, 4); n > 0 {
 				p.records = r.Span(n)
 			}
 			skipTags(&r, flex)
+			if len(p.records) < batch.HeaderSize {
+				if hollow++; hollow > maxHollow {
+					return errHollow
+				}
+			}
 			c.parts = append(c.parts, p)
 		}
 		skipTags(&r, flex)
 		t.to = len(c.parts)
+		if t.from == t.to {
+			if hollow++; hollow > maxHollow {
+				return errHollow
+			}
+		}
 		c.topics = append(c.topics, t)
 	}
 	skipTags(&r, flex)
 	return r.Complete()
+}
+
+var errHollow = fmt.Errorf("more than %d topics and partitions without a record batch", maxHollow)
+
+// text is what an answer says of an error: the string of the partition before where it is the same, and nothing
+// when the texts of this answer would be more than the request was.
+func (c *produceCall) text(s string, partition int) string {
+	if c.texts -= len(s); c.texts < 0 {
+		c.texts = 0
+		return ""
+	}
+	if partition > 0 && c.parts[partition-1].message == s {
+		return c.parts[partition-1].message
+	}
+	return s
 }
 
 // encode writes the response frame with its length and header.
