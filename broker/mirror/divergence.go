@@ -35,7 +35,19 @@ func (d *driver) diverged(ctx context.Context, a epochAnswer) error {
 
 // follow persists a cut that ULE_RECOVERY then makes.
 func (d *driver) follow(cut, end int64) error {
-	if err := d.write(mirrorstate.ULERecovery, func(r *mirrormsg.PartitionState) { d.noteEvent(r, EventCut, cut, end) }); err != nil {
+	return d.followWith(cut, end, func(*mirrormsg.PartitionState) {})
+}
+
+// followWith is follow that stores something else, too.
+func (d *driver) followWith(cut, end int64, note func(*mirrormsg.PartitionState)) error {
+	if cut <= d.part.LogStartOffset() || d.part.NeedsFullCopy(cut) {
+		d.lag.forgetCaughtUp() // it begins anew
+	}
+	err := d.write(mirrorstate.ULERecovery, func(r *mirrormsg.PartitionState) {
+		note(r)
+		d.noteEvent(r, EventCut, cut, end)
+	})
+	if err != nil {
 		return err
 	}
 	d.ran, d.events = false, mailbox{}
@@ -157,6 +169,7 @@ func (d *driver) gap(ctx context.Context, first int64) error {
 	if up.failOnGap() {
 		return operator(fmt.Errorf("the source has deleted offsets %d to %d before they were copied, and mirror.on.gap is fail", end, first))
 	}
+	d.lag.forgetCaughtUp() // it begins anew
 	if err := d.write(mirrorstate.Mirroring, func(r *mirrormsg.PartitionState) { d.noteEvent(r, EventGap, end, first) }); err != nil {
 		return err
 	}

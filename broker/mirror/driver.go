@@ -24,6 +24,7 @@ type driver struct {
 	incarnation int64
 	part        Partition
 	lag         *lag
+	unseen      atomic.Pointer[unseen] // of the assignment, nil: the topic is not compacted
 	stats       partitionStats
 	log         *slog.Logger
 
@@ -61,8 +62,8 @@ type driver struct {
 	fetching   fetching
 	// toBump and toReport tell that a stop is on its way to those steps.
 	toBump, toReport bumpTicket
-	// copiedFor is the transaction for which the log was last copied again.
-	copiedFor unended
+	// suspect is a transaction that may have lost its marker at the source, copiedFor the one for which the log was last copied again.
+	suspect, copiedFor unended
 	// upstreams are the clusters upstream of the topic, as PREPARING found them.
 	upstreams []string
 }
@@ -76,17 +77,18 @@ type mailbox struct {
 	down      error // the source broker in downBroker cannot be reached
 	downAt    int32
 	fetch     []fetcher.Event
-	keep      bool     // the time of being at the source's end is to be stored
-	unended   *unended // a transaction whose marker the source does not have any more
+	keep      bool    // the time of being at the source's end is to be stored
+	unended   unended // a transaction of which the source may not have the marker any more,
+	unendedBy uint64  // found by the assignment with this token; 0: none
 }
 
 func (b *mailbox) empty() bool {
-	return !b.poked && !b.retry && !b.refreshed && b.fatal == nil && b.down == nil && len(b.fetch) == 0 && !b.keep && b.unended == nil
+	return !b.poked && !b.retry && !b.refreshed && b.fatal == nil && b.down == nil && len(b.fetch) == 0 && !b.keep && b.unendedBy == 0
 }
 
 // news says whether there is something for a MIRRORING partition to look at.
 func (b *mailbox) news() bool {
-	return b.refreshed || b.fatal != nil || b.down != nil || len(b.fetch) > 0 || b.keep || b.unended != nil
+	return b.refreshed || b.fatal != nil || b.down != nil || len(b.fetch) > 0 || b.keep || b.unendedBy != 0
 }
 
 // view is what others may see of a driver.
@@ -228,8 +230,8 @@ func (d *driver) take(mail mailbox) {
 	}
 	d.events.fetch = append(d.events.fetch, mail.fetch...)
 	d.events.keep = d.events.keep || mail.keep
-	if mail.unended != nil {
-		d.events.unended = mail.unended
+	if mail.unendedBy != 0 {
+		d.events.unended, d.events.unendedBy = mail.unended, mail.unendedBy
 	}
 }
 

@@ -172,14 +172,18 @@ const balanceEvery = 5 * time.Second
 
 func (m *Manager) run() {
 	defer close(m.done)
-	balance := time.NewTicker(balanceEvery)
+	balance, keep := time.NewTicker(balanceEvery), time.NewTicker(keepEvery)
 	defer balance.Stop()
+	defer keep.Stop()
 	for {
 		select {
 		case <-m.ctx.Done():
 			return
 		case <-balance.C:
 			m.fetchers.Balance()
+			continue
+		case <-keep.C:
+			m.keepCaughtUp()
 			continue
 		case <-m.wake:
 		}

@@ -115,14 +115,16 @@ func (d *driver) fetchFrom(broker, epoch int32) error {
 func (d *driver) sink() *sink {
 	s := &sink{d: d, part: d.part, token: d.fetching.token}
 	if retention, compacted := d.m.o.Compaction(d.topic); compacted {
-		if d.part.LogStartOffset() == d.part.LogEndOffset() {
-			d.lag.forgetCaughtUp() // what was copied before is not there any more
-		}
-		s.unseen = &unseen{retention: retention, lag: d.lag, now: d.m.o.Clock.Now}
-		if d.rec != nil {
-			s.unseen.kept = time.UnixMilli(d.rec.CaughtUpMs)
+		s.unseen = &unseen{lag: d.lag, now: d.m.o.Clock.Now, keep: true, retention: func() time.Duration {
+			retention, _ := d.m.o.Compaction(d.topic)
+			return retention
+		}}
+		s.unseen.known.Store(int64(retention))
+		if d.rec != nil && d.rec.CaughtUpMs >= 0 {
+			s.unseen.keep, s.unseen.kept = false, time.UnixMilli(d.rec.CaughtUpMs)
 		}
 	}
+	d.unseen.Store(s.unseen)
 	return s
 }
 
@@ -156,9 +158,9 @@ func (d *driver) handleEvents(ctx context.Context) error {
 			return err
 		}
 	}
-	if t := events.unended; t != nil && t.token == d.fetching.token && d.fetching.on {
+	if events.unendedBy == d.fetching.token && d.fetching.on {
 		d.unassign()
-		return d.endOf(ctx, *t)
+		return d.suspected(ctx, events.unended)
 	}
 	if events.down != nil && d.fetching.on && d.fetching.broker == events.downAt {
 		return unreachable(events.downAt, events.down)
@@ -200,7 +202,7 @@ func (d *driver) handleFetch(ctx context.Context, e *fetcher.Event) (done bool, 
 		var missed *missedError
 		if errors.As(e.Err, &missed) {
 			d.unassign()
-			return true, d.fullCopy(ctx, missed.what)
+			return true, d.fullCopy(missed.what)
 		}
 	case fetcher.EventRetry:
 		d.log.Debug("fetch is tried again", "mirror", d.in.mirror, "err", e.Err)

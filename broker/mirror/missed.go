@@ -3,11 +3,10 @@ package mirror
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
-	"stet/broker/mirror/mirrorstate"
 	"stet/broker/mirrormsg"
-	"stet/fetcher/source"
 	"stet/zerocopy/batch"
 )
 
@@ -22,14 +21,13 @@ func (e *missedError) Error() string { return e.what }
 // What is gone is seen before it is appended, so a crash does not hide it. A copy that was never at the end is in
 // the place of a consumer that begins at offset 0, for which Kafka promises no more.
 type unseen struct {
-	retention time.Duration // delete.retention.ms
+	retention func() time.Duration // delete.retention.ms as it is now
+	known     atomic.Int64         // its value a while ago: most appends do not need to know it exactly
 	lag       *lag
 	now       func() time.Time
-	kept      time.Time // when the time of being at the source's end was last asked to be stored
+	keep      bool      // no time of being at the source's end was ever stored
+	kept      time.Time // of the Manager's goroutine: what was last asked to be stored
 }
-
-// keepAfter is how old the stored time of being at the source's end may become: a restart must not look like a long absence.
-func (u *unseen) keepAfter() time.Duration { return max(u.retention/4, 30*time.Second) }
 
 // check looks at batches that are about to be appended at end.
 func (u *unseen) check(end int64, batches []byte) error {
@@ -38,7 +36,7 @@ func (u *unseen) check(end int64, batches []byte) error {
 		return nil
 	}
 	away := u.now().Sub(caught)
-	if away <= u.retention {
+	if away <= time.Duration(u.known.Load()) {
 		return nil
 	}
 	for rest := batches; len(rest) > 0; {
@@ -47,8 +45,12 @@ func (u *unseen) check(end int64, batches []byte) error {
 			return err
 		}
 		if b.BaseOffset() > end || b.NumRecords() <= b.LastOffsetDelta() {
+			retention := u.retention()
+			if away <= retention {
+				return nil
+			}
 			return &missedError{fmt.Sprintf("the copy was away from the source's end for %s, longer than delete.retention.ms (%s), and compaction has removed records at offset %d meanwhile: tombstones may be among them",
-				away.Round(time.Millisecond), u.retention, end)}
+				away.Round(time.Millisecond), retention, end)}
 		}
 		end, rest = b.NextOffset(), after
 	}
@@ -56,36 +58,38 @@ func (u *unseen) check(end int64, batches []byte) error {
 }
 
 // unended is a transaction that is open here and not at the source.
-type unended struct {
-	producer, first int64
-	token           uint64 // of the assignment that found it
-}
+type unended struct{ producer, first int64 }
 
 // findUnended looks, in a copy that is at the source's high watermark, for a transaction that is still open although the source's last
 // stable offset is beyond it: its marker has been compacted away.
 func findUnended(part Partition, sourceLSO int64) (unended, bool) {
 	for _, t := range part.OpenTransactions() {
 		if t.FirstOffset < sourceLSO {
-			return unended{producer: t.ProducerID, first: t.FirstOffset}, true
+			return unended{t.ProducerID, t.FirstOffset}, true
 		}
 	}
 	return unended{}, false
 }
 
-// endOf copies the log again on account of such a transaction, once.
-func (d *driver) endOf(ctx context.Context, t unended) error {
-	t.token = 0
+// suspected asks the source a second time: a broker that takes its high watermark and its last stable offset one after the
+// other may see a marker in between, and then one answer is no proof. If a second one, of another assignment, which covers such a
+// marker, says the same, the log is copied again, once.
+func (d *driver) suspected(ctx context.Context, t unended) error {
+	if t != d.suspect {
+		d.suspect = t
+		return d.assign(ctx)
+	}
 	why := fmt.Sprintf("the transaction of producer %d from offset %d is open here and not at the source, whose high watermark the copy has reached: its marker was compacted away", t.producer, t.first)
 	if t == d.copiedFor {
 		return operator(fmt.Errorf("%s; a full copy has not changed that: the source has the transaction's records but no marker", why))
 	}
 	d.copiedFor = t
-	return d.fullCopy(ctx, why)
+	return d.fullCopy(why)
 }
 
-// fullCopy empties the log and copies it again from the source's start, or fails, by mirror.on.gap. Until it is
-// written down that the copy has begun, the log still shows why it is needed.
-func (d *driver) fullCopy(ctx context.Context, why string) error {
+// fullCopy empties the log and copies it again from the source's start, or fails, by mirror.on.gap. It is a cut to the log's start
+// that ULE_RECOVERY makes, so a crash does not end it half-way, consumers check their positions, and mirrors of this copy follow.
+func (d *driver) fullCopy(why string) error {
 	up := d.m.upstream(d.in.mirror)
 	if up == nil {
 		return errSuperseded
@@ -93,28 +97,33 @@ func (d *driver) fullCopy(ctx context.Context, why string) error {
 	if up.failOnGap() {
 		return operator(fmt.Errorf("%s; mirror.on.gap is fail", why))
 	}
-	p, err := d.ledPartition(ctx, 0)
-	if err != nil {
-		return err
-	}
-	first, err := up.offset(ctx, p, d.topic, source.Earliest)
-	if err != nil {
-		return err
-	}
-	start, end := d.part.LogStartOffset(), d.part.LogEndOffset()
 	d.log.Warn("mirror partition is copied again from the source's start", "mirror", d.in.mirror, "reason", why)
-	if err := d.part.TruncateFullyAndStartAt(first); err != nil {
-		return fmt.Errorf("emptying the log to copy it again from offset %d: %w", first, err)
+	start, end := d.part.LogStartOffset(), d.part.LogEndOffset()
+	return d.followWith(start, end, func(r *mirrormsg.PartitionState) { d.noteEvent(r, EventFullCopy, start, end) })
+}
+
+// keepEvery is how often Manager.keepCaughtUp looks.
+const keepEvery = 30 * time.Second
+
+// keepCaughtUp notes that idle copies of compacted topics are at the source's end, of which a fetch session says nothing, and stores
+// the time now and then, so that a restart does not look like a long absence.
+func (m *Manager) keepCaughtUp() {
+	now := m.o.Clock.Now()
+	for _, d := range m.selectDrivers(func(d *driver) bool { return d.unseen.Load() != nil }) {
+		seen := d.lag.now(d.part.LogEndOffset(), now)
+		u := d.unseen.Load()
+		if u == nil {
+			continue
+		}
+		u.known.Store(int64(u.retention()))
+		if seen.records != 0 {
+			continue
+		}
+		at := m.covered(d, seen)
+		d.lag.wasCaughtUp(at)
+		if at.Sub(u.kept) > max(u.retention()/4, keepEvery) {
+			u.kept = at
+			d.post(func(b *mailbox) { b.keep = true })
+		}
 	}
-	d.lag.forgetCaughtUp()
-	if err := d.write(mirrorstate.Mirroring, func(r *mirrormsg.PartitionState) {
-		r.CaughtUpMs = -1
-		d.noteEvent(r, EventFullCopy, start, end)
-	}); err != nil {
-		return err
-	}
-	if err := d.waitReplicas(ctx, false); err != nil {
-		return err
-	}
-	return d.assign(ctx)
 }

@@ -42,6 +42,9 @@ func (d *driver) read(ctx context.Context) error {
 	for n := 0; ; n++ {
 		state, pairs, err := d.readOnce(ctx, req)
 		if err == nil {
+			if d.readFor != d.in.mirrorID { // what another mirror has seen is of no matter to this one
+				d.lag.forgetCaughtUp()
+			}
 			d.readFor, d.known, d.ran = d.in.mirrorID, true, false
 			d.rec, d.pairs = state, pairs
 			if state != nil && state.Incarnation != d.incarnation { // of a topic that was deleted: absent (rule e)
@@ -173,8 +176,9 @@ func (d *driver) writeWith(to mirrorstate.State, change func(*mirrormsg.Partitio
 	next.MirrorName, next.TopicName, next.Incarnation = d.in.mirror, d.topic, d.incarnation
 	next.State, next.PreviousState = int8(to), int8(mirrorstate.PreviousFor(from, to, previous))
 	next.LeaderEpoch, next.StateEpoch = d.part.LeaderEpoch(), stored
-	if now := d.lag.now(d.part.LogEndOffset(), d.m.o.Clock.Now()); !now.caughtUp.IsZero() {
-		next.CaughtUpMs = now.caughtUp.UnixMilli()
+	next.CaughtUpMs = -1
+	if caught := d.lag.caughtUp(); !caught.IsZero() {
+		next.CaughtUpMs = caught.UnixMilli()
 	}
 	req := mirrormsg.NewPtrWriteMirrorStatesRequest()
 	req.MirrorName, req.MirrorID = d.in.mirror, d.in.mirrorID

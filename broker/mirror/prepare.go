@@ -27,6 +27,9 @@ func (d *driver) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.restart >= 0 {
+		d.lag.forgetCaughtUp() // it begins anew
+	}
 	if c.cuts() {
 		// Before the cut: after it nobody would know what it was.
 		if err := d.write(mirrorstate.Preparing, func(r *mirrormsg.PartitionState) { d.noteEvent(r, EventCut, c.from, c.to) }); err != nil {

@@ -36,11 +36,10 @@ func (s *sink) Observe(o fetcher.Observation) {
 	s.d.lag.observe(o.HighWatermark, o.LastStableOffset, end, o.At)
 	if u := s.unseen; u != nil && o.HighWatermark <= end {
 		if t, ok := findUnended(s.part, o.LastStableOffset); ok {
-			t.token = s.token
-			s.d.post(func(b *mailbox) { b.unended = &t })
+			s.d.post(func(b *mailbox) { b.unended, b.unendedBy = t, s.token })
 		}
-		if o.At.Sub(u.kept) > u.keepAfter() {
-			u.kept = o.At
+		if u.keep {
+			u.keep = false
 			s.d.post(func(b *mailbox) { b.keep = true })
 		}
 	}

@@ -45,6 +45,7 @@ type world struct {
 	disk      atomic.Int64 // how long a proposal takes, in bubbles
 	down      error        // of the coordinator
 	ule       bool
+	retention time.Duration // delete.retention.ms of the topics; 0: they are not compacted
 	step      func(topic string, partition int32, s mirror.BarrierStep) error
 
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
@@ -98,7 +99,8 @@ func (w *world) start() {
 	}
 	m := mirror.New(mirror.Options{
 		Node: 1, Logger: logger, Image: w.image, Partitions: w, Controller: controllerOf{w.ctl}, Coordinator: w, Groups: w, Counters: &w.counters,
-		Settings: func() mirror.Settings { return w.settings }, SupportsULE: func(string) bool { return w.ule }, StopStep: w.stopStep, Dial: w.dial,
+		Settings: func() mirror.Settings { return w.settings }, SupportsULE: func(string) bool { return w.ule },
+		Compaction: func(string) (time.Duration, bool) { return w.retention, w.retention > 0 }, StopStep: w.stopStep, Dial: w.dial,
 	})
 	w.mu.Lock()
 	w.m = m
