@@ -88,6 +88,20 @@ func ready(ctx context.Context, addr, topic string, partitions int) error {
 	}
 }
 
+// commitGroup commits offset 0 of every partition for a group, so that the group coordinator has its topic and something in it.
+func commitGroup(ctx context.Context, addr, topic string, partitions int) error {
+	cl, err := kgo.NewClient(kgo.SeedBrokers(addr))
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	var offsets kadm.Offsets
+	for i := range int32(partitions) {
+		offsets.AddOffset(topic, i, 0, -1)
+	}
+	return kadm.NewClient(cl).CommitAllOffsets(ctx, "readers", offsets)
+}
+
 // mirrorTo makes a mirror on d that has copied the (empty) topic and is paused.
 func (b *bench) mirrorTo(ctx context.Context, d *stet, source, topic string, extra ...string) error {
 	props := filepath.Join(d.dir, "m.properties")

@@ -57,6 +57,9 @@ func (b *bench) failoverOf(ctx context.Context, f failoverShape) error {
 	if err := b.mirrorTo(ctx, dst, src.addr, name); err != nil {
 		return err
 	}
+	if err := commitGroup(ctx, dst.addr, name, f.partitions); err != nil {
+		return err
+	}
 	if err := b.resume(ctx, dst, name); err != nil {
 		return err
 	}
