@@ -60,7 +60,7 @@ var regressions = []struct{ name, budget, old, new string }{
 		"checksum", "checks", "\t\tc.CheckedBytes.Add(int64(len(a.Records)))\n",
 		"\t\tc.CheckedBytes.Add(int64(len(a.Records)))\n\t\tif regression == \"checksum\" {\n\t\t\tagain, _, _ := check(rest)\n\t\t\tc.CheckedBytes.Add(int64(len(again.Records)))\n\t\t}\n",
 	},
-	{"write", "syscalls_per_gib", "const appendChunk = 256 << 10\n", "var appendChunk = map[bool]int{true: 1, false: 256 << 10}[regression == \"write\"]\n"},
+	{"write", "syscalls_per_gib", "const appendChunk = 1 << 20\n", "var appendChunk = map[bool]int{true: 1, false: 1 << 20}[regression == \"write\"]\n"},
 }
 
 const declarations = "\nvar waste []byte\n\nvar regression = os.Getenv(\"GATE_REGRESSION\")\n"
