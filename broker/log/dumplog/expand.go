@@ -47,6 +47,9 @@ func (t *targets) add(arg string) error {
 		return explain(arg, err)
 	}
 	if !st.IsDir() {
+		if !st.Mode().IsRegular() { // opening a pipe would wait for a writer
+			return fmt.Errorf("%s: not a regular file (%s)", arg, st.Mode().Type())
+		}
 		switch ext := filepath.Ext(arg); {
 		case known(arg):
 			t.files = append(t.files, arg)
@@ -83,6 +86,8 @@ func (t *targets) addDir(root string) error {
 		}
 		dir, name := filepath.Dir(path), d.Name()
 		switch {
+		case !regular(path, d):
+			t.unknown = append(t.unknown, path)
 		case known(name):
 			t.files = append(t.files, path)
 			list, key := &t.partitions, "partition "+dir
@@ -99,6 +104,15 @@ func (t *targets) addDir(root string) error {
 		}
 		return nil
 	})
+}
+
+// regular follows links.
+func regular(path string, d fs.DirEntry) bool {
+	if d.Type().IsRegular() {
+		return true
+	}
+	st, err := os.Stat(path)
+	return err == nil && st.Mode().IsRegular()
 }
 
 // explain says what to do about a file that cannot be read.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -120,6 +121,10 @@ func TestErrorTexts(t *testing.T) {
 	if err := os.WriteFile(index, []byte{0, 0, 0, 4, 0, 0, 0, 1}, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	pipe := filepath.Join(empty, "00000000000000000008.log")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	alone := t.TempDir()
 	for arg, want := range map[string]string{
 		filepath.Join(dir, "00000000000000000999.log"): "file does not exist; the directory has " + zero + ".log",
@@ -128,6 +133,7 @@ func TestErrorTexts(t *testing.T) {
 		filepath.Join(empty, "notes.txt"):              "the name says nothing about what it holds: dump-log reads .log,",
 		filepath.Join(empty, "x.log"):                  "the file's name does not begin with an offset (as 00000000000000000000.log does)",
 		filepath.Join(empty, zero+".log.deleted"):      "copy it to a name without .deleted to read it",
+		pipe:  "not a regular file",
 		alone: "the directory holds no files of a partition: give a partition's directory",
 		index: "cannot be compared: " + filepath.Join(empty, "00000000000000000007.log") + ": file does not exist",
 		filepath.Join(dir, zero+".log") + string(filepath.Separator): "not a directory",
