@@ -58,7 +58,7 @@ func judge(e evidence) []Check {
 	if e.target > 0 {
 		if e.late != nil && e.late.Count() > 0 {
 			worst, what := e.late.worst()
-			rule("slip", worst <= e.maxSlip, "the generator itself was late by %s (%s), at most %s is valid", worst, what, e.maxSlip)
+			rule("slip", worst <= e.maxSlip, "the generator itself was late by %s (%s), at most %s is valid; the rest of slip_ms waited for answers", worst, what, e.maxSlip)
 		}
 		// One record more or less is a matter of rounding.
 		over, needed := max(0, e.took-e.duration), minRate*e.target
