@@ -45,6 +45,7 @@ func TestValidity(t *testing.T) {
 		{"more", func(e *evidence) { e.records = 10001 }, nil},
 		{"all, a second late", func(e *evidence) { e.took += time.Second }, nil},
 		{"all, later than that", func(e *evidence) { e.took += 1100 * time.Millisecond }, []string{"the last 1.1s after the end"}},
+		{"later, where more slip is allowed", func(e *evidence) { e.took, e.maxSlip = e.took+1100*time.Millisecond, time.Minute }, nil},
 		{"late, but 99 % of the rate all the same", func(e *evidence) { e.duration, e.took, e.records = 1000*time.Second, 1005*time.Second, 1e6 }, nil},
 		{"no rate", func(e *evidence) { e.target, e.records = 0, 1 }, nil},
 		{"a record short of a slow rate", func(e *evidence) { e.target, e.records = 1, 9 }, nil},

@@ -64,7 +64,7 @@ func (f *loadFlags) register(cmd *cobra.Command) {
 	fl.IntVar(&f.o.InFlight, "in-flight", 0, "unanswered requests of a connection; 0: 5 at a --rate, else as many as fit into 256 MiB")
 	fl.DurationVar(&f.o.Duration, "duration", 30*time.Second, "measured time")
 	fl.DurationVar(&f.o.Warmup, "warmup", 3*time.Second, "time before the measured time")
-	fl.DurationVar(&f.o.MaxSlip, "max-slip", loadgen.MaxSlip, "how late the generator itself may be (p99) in a valid run")
+	fl.DurationVar(&f.o.MaxSlip, "max-slip", loadgen.MaxSlip, "how late the generator itself may be (p99), and the last answer beyond a second, in a valid run")
 	fl.Uint64Var(&f.o.Seed, "seed", 1, "seed of the payload")
 	fl.StringVar(&f.manifest, "manifest", "", "file for every acknowledged offset")
 	fl.StringArrayVar(&f.cpu, "cpu", nil, "NAME=PID: report CPU seconds per GiB of that process (repeatable)")
