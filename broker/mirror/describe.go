@@ -233,8 +233,9 @@ func (m *Manager) partitionStatus(d *driver, now time.Time) PartitionStatus {
 		InBytes: d.stats.inBytes.Load(), InBatches: d.stats.inBatches.Load(), Retries: d.stats.retries.Load(), GapRecords: d.stats.gapRecords.Load(),
 		CutRecords: d.stats.cutRecords.Load(), EpochBumps: d.stats.epochBumps.Load(),
 	}
-	s.LagAge = sinceOrNever(now, m.covered(d, seen))
-	if st, ok := m.fetchStatus(d); ok {
+	st, ok := m.fetchStatus(d)
+	s.LagAge = sinceOrNever(now, coveredAt(seen, st))
+	if ok {
 		s.Throttled = st.Throttled
 		if st.Err != nil && s.Error == "" {
 			s.Error = st.Err.Error()
@@ -245,7 +246,13 @@ func (m *Manager) partitionStatus(d *driver, now time.Time) PartitionStatus {
 
 // covered is when a response of the source last covered the partition, also one that had nothing new about it.
 func (m *Manager) covered(d *driver, seen lagNow) time.Time {
-	if st, ok := m.fetchStatus(d); ok && st.Covered.After(seen.seenAt) && seen.sourceEnd >= 0 {
+	st, _ := m.fetchStatus(d)
+	return coveredAt(seen, st)
+}
+
+// coveredAt is covered of a status, which is zero for a partition that is not fetched.
+func coveredAt(seen lagNow, st fetcher.Status) time.Time {
+	if st.Covered.After(seen.seenAt) && seen.sourceEnd >= 0 {
 		return st.Covered
 	}
 	return seen.seenAt
