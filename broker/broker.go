@@ -167,6 +167,7 @@ func (b *Broker) openLogs(ctx context.Context) error {
 	r := replica.New(replica.Options{Node: b.node, Logs: b.logs, Logger: b.logger, ConfigOf: b.logConfig, MinISROf: b.minISR, GateOf: gateOf})
 	r.Apply(meta.Diff(meta.Empty(), img))
 	r.Strays(img)
+	b.logs.ImageApplied()
 	b.replicas.Store(r)
 	b.logs.SetCleaner(b.cleanerConfig())
 	return nil

@@ -81,12 +81,13 @@ func (h *httpServer) close() {
 
 // offlinePartitions counts the partitions whose log cannot be used.
 func (b *Broker) offlinePartitions() (n int) {
-	for _, p := range b.replicas.Load().All() {
+	r := b.replicas.Load()
+	for _, p := range r.All() {
 		if p.Log().Err() != nil {
 			n++
 		}
 	}
-	return n
+	return n + r.Missing()
 }
 
 // collect reports the broker's own values at a scrape.

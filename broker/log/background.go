@@ -201,6 +201,9 @@ func (m *Manager) checkpointWatermarks() {
 			m.o.Logger.Error("checkpoint could not be written", "file", d.path, "err", err)
 		}
 	}
+	if err := m.saveSettled(); err != nil {
+		m.o.Logger.Error("list of partitions could not be written", "err", err)
+	}
 }
 
 // ApplyRetention applies every topic's retention and forgets expired producers. Run calls it.

@@ -77,6 +77,10 @@ func (m *Manager) openDirs() error {
 		}
 		d := &dataDir{fs: fsys, path: path, durable: map[topicPartition]int64{}, starts: map[topicPartition]int64{}, cleaned: map[topicPartition]int64{}, gone: map[topicPartition]bool{}}
 		m.dirs = append(m.dirs, d)
+		if err := m.vanished(path); err != nil {
+			d.takeOffline(m.o.Logger, err)
+			continue
+		}
 		err := makeDir(fsys, path)
 		if err == nil {
 			d.lock, err = fsys.Lock(filepath.Join(path, lockFile))

@@ -40,9 +40,13 @@ func (d *dataDir) check(logger *slog.Logger, err error) bool {
 	if !failed {
 		return false
 	}
+	d.takeOffline(logger, err)
+	return true
+}
+
+func (d *dataDir) takeOffline(logger *slog.Logger, err error) {
 	e := fmt.Errorf("%w: log directory %s: %w", ErrStorage, d.path, err)
 	if d.failure.CompareAndSwap(nil, &e) {
 		logger.Error("log directory is offline", "file", d.path, "err", err)
 	}
-	return true
 }

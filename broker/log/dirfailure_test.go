@@ -75,8 +75,17 @@ func TestDirectoryFails(t *testing.T) {
 					t.Errorf("%s: %v", d.Dir, d.Err)
 				}
 			}
-			if _, err := m.Create("new", 0, [16]byte{9}, 8, e.cfg); !errors.Is(err, ErrStorage) {
-				t.Errorf("a new partition, which may be on the failed disk: %v", err)
+			if _, err := m.Create("old", 0, [16]byte{9}, 8, e.cfg); !errors.Is(err, ErrStorage) {
+				t.Errorf("a partition of the start, which may be on the failed disk: %v", err)
+			}
+			m.ImageApplied()
+			if _, err := m.Create("old", 0, [16]byte{9}, 8, e.cfg); !errors.Is(err, ErrStorage) {
+				t.Errorf("the same asked for again: %v", err)
+			}
+			for p := range int32(4) {
+				if l, err := m.Create("new", p, [16]byte{8}, 9, e.cfg); err != nil || filepath.Dir(l.Dir()) != "/b" {
+					t.Errorf("a new partition goes to the healthy directory: %v %v", l, err)
+				}
 			}
 			m.Checkpoint()
 			m.ApplyRetention()
@@ -94,7 +103,7 @@ func TestDirectoryFails(t *testing.T) {
 						online++
 					}
 				}
-				if online != 2 || m.DirSizes()[0].Err == nil || m.DirSizes()[1].Err != nil {
+				if online != 6 || m.DirSizes()[0].Err == nil || m.DirSizes()[1].Err != nil {
 					t.Errorf("%d partitions online, %v", online, m.DirSizes())
 				}
 				_ = m.Close()

@@ -1,6 +1,7 @@
 package log
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -42,9 +43,15 @@ type Manager struct {
 	dirs      []*dataDir
 	configOf  func(topic string) Config
 
-	mu     sync.Mutex
-	logs   map[topicPartition]*Log
-	closed bool
+	mu      sync.Mutex
+	logs    map[topicPartition]*Log
+	closed  bool
+	settled map[topicPartition]settled // as the file has it, without what was deleted since
+	applied bool                       // ImageApplied was called
+	refused map[topicPartition]refusal
+
+	settledStale bool       // the file has lines of deleted partitions
+	settledMu    sync.Mutex // held while the file of settled partitions is written
 
 	entries chan struct{} // holds those who sync a directory
 	handles *handles
@@ -60,7 +67,7 @@ type Manager struct {
 // locked by another process (vfs.ErrLocked), not writable, or of another cluster or node.
 func OpenManager(o ManagerOptions, configOf func(topic string) Config) (*Manager, error) {
 	o.setDefaults()
-	m := &Manager{o: o, clusterID: o.ClusterID, configOf: configOf, logs: map[topicPartition]*Log{}, entries: make(chan struct{}, maxEntrySyncs)}
+	m := &Manager{o: o, clusterID: o.ClusterID, configOf: configOf, logs: map[topicPartition]*Log{}, refused: map[topicPartition]refusal{}, entries: make(chan struct{}, maxEntrySyncs)}
 	m.handles = newHandles(o.FS, o.MaxOpenFiles, o.Logger)
 	m.bg.init()
 	m.clean.init(&m.o)
@@ -68,6 +75,7 @@ func OpenManager(o ManagerOptions, configOf func(topic string) Config) (*Manager
 	if len(o.Dirs) == 0 {
 		return nil, fmt.Errorf("log.dirs is empty")
 	}
+	m.readSettled()
 	if err := m.openDirs(); err != nil {
 		m.unlock()
 		return nil, err
@@ -164,7 +172,8 @@ func (m *Manager) Get(topic string, partition int32) *Log {
 
 // Create opens the partition's log. An existing directory is taken if it is of the same
 // topic id and incarnation; any other is moved aside and removed later, never adopted. A
-// directory that could not be opened is returned with its Err.
+// directory that could not be opened is returned with its Err, and so is the log of a partition
+// that was here before and has no directory any more.
 func (m *Manager) Create(topic string, partition int32, id [16]byte, incarnation int64, cfg Config) (*Log, error) {
 	tp := topicPartition{topic, partition}
 	m.mu.Lock()
@@ -172,6 +181,8 @@ func (m *Manager) Create(topic string, partition int32, id [16]byte, incarnation
 	if m.closed {
 		return nil, fmt.Errorf("%w: manager", ErrClosed)
 	}
+	before, was := m.settled[tp]
+	was = was && before.incarnation == incarnation
 	if l := m.logs[tp]; l != nil {
 		if l.nameless || (l.id == id && l.incarnation == incarnation) {
 			l.SetConfig(cfg)
@@ -188,14 +199,17 @@ func (m *Manager) Create(topic string, partition int32, id [16]byte, incarnation
 			return nil, err
 		}
 	}
-	d, err := m.emptiestDir()
-	if err != nil {
-		return nil, fmt.Errorf("%w: create %s: %w", ErrStorage, tp, err)
+	if was {
+		l := m.lostPartition(tp, id, before, cfg)
+		m.logs[tp] = l
+		return l, nil
 	}
-	dir := filepath.Join(d.path, tp.String())
-	if err := createPartition(m.o.FS, dir, id, incarnation); err != nil {
-		d.check(m.o.Logger, err)
-		return nil, fmt.Errorf("%w: create %s: %w", ErrStorage, dir, err)
+	if err := m.mayMake(tp, incarnation); err != nil {
+		return nil, err
+	}
+	d, dir, err := m.makePartition(tp, id, incarnation)
+	if err != nil {
+		return nil, err
 	}
 	if err := m.forgetGone(d, tp); err != nil {
 		return nil, fmt.Errorf("%w: create %s: %w", ErrStorage, dir, err)
@@ -208,22 +222,46 @@ func (m *Manager) Create(topic string, partition int32, id [16]byte, incarnation
 	return l, nil
 }
 
-// emptiestDir is where a new partition goes. While a directory is offline none is made: the
-// partition may be there, with its data.
-func (m *Manager) emptiestDir() (*dataDir, error) {
-	for _, d := range m.dirs {
-		if err := d.err(); err != nil {
-			return nil, err
+// makePartition makes the directory where there is most room; one whose disk turns out to have failed is passed over.
+func (m *Manager) makePartition(tp topicPartition, id [16]byte, incarnation int64) (*dataDir, string, error) {
+	for {
+		d, err := m.emptiestDir()
+		if err != nil {
+			return nil, "", fmt.Errorf("%w: create %s: %w", ErrStorage, tp, err)
+		}
+		dir := filepath.Join(d.path, tp.String())
+		if err = createPartition(m.o.FS, dir, id, incarnation); err == nil {
+			return d, dir, nil
+		}
+		if !d.check(m.o.Logger, err) {
+			return nil, "", fmt.Errorf("%w: create %s: %w", ErrStorage, dir, err)
+		}
+		if _, serr := m.o.FS.Stat(dir); serr != nil && isNotExist(serr) {
+			continue
+		}
+		// What was begun must not come back beside the one made elsewhere.
+		if rerr := errors.Join(m.o.FS.RemoveAll(dir), m.o.FS.SyncDir(d.path)); rerr != nil {
+			return nil, "", m.refuse(tp, incarnation, err)
 		}
 	}
-	if len(m.dirs) == 1 {
-		return m.dirs[0], nil
-	}
+}
+
+// emptiestDir is where a new partition goes: the directory with the fewest, of those that are online.
+func (m *Manager) emptiestDir() (*dataDir, error) {
 	n := map[string]int{}
 	for _, l := range m.logs {
 		n[filepath.Dir(l.dir)]++
 	}
-	return slices.MinFunc(m.dirs, func(a, b *dataDir) int { return n[a.path] - n[b.path] }), nil
+	var best *dataDir
+	for _, d := range m.dirs {
+		if d.err() == nil && (best == nil || n[d.path] < n[best.path]) {
+			best = d
+		}
+	}
+	if best == nil {
+		return nil, m.dirs[0].err()
+	}
+	return best, nil
 }
 
 // Delete renames the partition's directory; its files are removed in the background.
@@ -244,11 +282,13 @@ func (m *Manager) delete(l *Log) error {
 	l.mu.Unlock()
 	m.clean.forgetLog(l)
 	delete(m.logs, l.tp)
+	m.forgetSettled(l.tp)
 	to := filepath.Join(filepath.Dir(l.dir), deletedDirName(l.tp))
-	if err := m.o.FS.Rename(l.dir, to); err != nil && !isNotExist(err) {
+	err := m.o.FS.Rename(l.dir, to)
+	if err != nil && !isNotExist(err) {
 		return fmt.Errorf("%w: delete %s: %w", ErrStorage, l.dir, err)
 	}
-	if d := m.dirOf(l); d != nil {
+	if d := m.dirOf(l); d != nil && (err == nil || d.err() == nil) { // else it went with its volume
 		d.mu.Lock()
 		d.gone[l.tp] = true
 		d.mu.Unlock()
@@ -317,6 +357,9 @@ func (m *Manager) Close() error {
 		if first == nil {
 			first = err
 		}
+	}
+	if err := m.saveSettled(); first == nil {
+		first = err
 	}
 	m.bg.removeAll(m.o.FS)
 	m.unlock()

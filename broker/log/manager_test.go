@@ -3,6 +3,7 @@ package log
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -350,6 +351,7 @@ func TestFilesAreKafkas(t *testing.T) {
 		"orders-2/stet.incarnation":               "version: 0\nincarnation: 41\n",
 		"recovery-point-offset-checkpoint":        "0\n1\norders 2 3\n",
 		"replication-offset-checkpoint":           "0\n1\norders 2 0\n",
+		"stet-partitions":                         fmt.Sprintf("0\n1\norders 2 41 %q\n", dir),
 	}
 	err = filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

@@ -84,6 +84,13 @@ func (m *Manager) Failed(topic string, partition int32) error {
 	return m.failed[key{topic, partition}]
 }
 
+// Missing counts the partitions that should be here and are not; Failed says why.
+func (m *Manager) Missing() int {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return len(m.failed)
+}
+
 // All returns the partitions sorted by topic and index.
 func (m *Manager) All() []*Partition {
 	m.mu.RLock()
