@@ -253,3 +253,29 @@ func (f *failingDir) holdsAll(p int32) {
 		}
 	}
 }
+
+// TestNoDirectoryLeft: with the last directory gone CreateTopics says so, and makes no topic that could not be used.
+func TestNoDirectoryLeft(t *testing.T) {
+	f := &failingDir{t: t, ctx: testkit.Context(t), dirs: []string{filepath.Join(t.TempDir(), "a")}, acked: map[int32]int{}}
+	f.fs = vfs.Inject(vfs.OS, func(op vfs.Op, _ string) error {
+		if f.broken.Load() && writes[op] {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	f.start()
+	r, err := kadm.NewClient(f.cl).CreateTopic(f.ctx, 1, 1, nil, "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.id = r.ID
+	f.broken.Store(true)
+	if code := f.produce(0, 10); code != kerr.KafkaStorageError.Code {
+		t.Fatalf("produce: %v", kerr.ErrorForCode(code))
+	}
+	if _, err := kadm.NewClient(f.cl).CreateTopic(f.ctx, 1, 1, nil, "new"); !errors.Is(err, kerr.KafkaStorageError) {
+		t.Errorf("create: %v", err)
+	}
+	f.broken.Store(false)
+	f.stop(true)
+}

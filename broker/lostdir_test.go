@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,6 +60,19 @@ func TestLostDirectoryOverTheWire(t *testing.T) {
 		}
 	}
 	f.holdsAll(at[f.dirs[0]][1])
+	md, err := kadm.NewClient(f.cl).Metadata(f.ctx, "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p, d := range md.Topics["t"].Partitions {
+		want := int32(1)
+		if slices.Contains(lost, p) {
+			want = -1
+		}
+		if d.Leader != want || (want == -1) != (d.Err == kerr.LeaderNotAvailable && slices.Equal(d.OfflineReplicas, []int32{1})) || len(d.Replicas) != 1 || len(d.ISR) != 1 {
+			t.Errorf("metadata of partition %d: %+v", p, d)
+		}
+	}
 	resp, err := http.Get("http://" + f.b.HTTPAddr() + "/readyz")
 	if err != nil {
 		t.Fatal(err)

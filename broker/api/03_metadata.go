@@ -89,15 +89,23 @@ func (a *API) metadataTopic(t *meta.Topic) kmsg.MetadataResponseTopic {
 		mp := kmsg.NewMetadataResponseTopicPartition()
 		mp.Partition, mp.Leader, mp.LeaderEpoch = int32(i), p.Leader, p.LeaderEpoch
 		mp.Replicas, mp.ISR = p.Replicas, p.ISR
-		if p.Leader < 0 {
-			mp.ErrorCode = kerr.LeaderNotAvailable.Code
+		if a.offline(t.Name, int32(i)) {
+			mp.Leader, mp.OfflineReplicas = -1, []int32{a.Node} // no live replica, so no leader
 		}
-		if a.Replicas.Failed(t.Name, int32(i)) != nil {
-			mp.OfflineReplicas = []int32{a.Node}
+		if mp.Leader < 0 {
+			mp.ErrorCode = kerr.LeaderNotAvailable.Code
 		}
 		mt.Partitions = append(mt.Partitions, mp)
 	}
 	return mt
+}
+
+// offline says that this broker's replica of a partition cannot be used.
+func (a *API) offline(topic string, partition int32) bool {
+	if p := a.Replicas.Get(topic, partition); p != nil {
+		return p.Log().Err() != nil
+	}
+	return a.Replicas.Failed(topic, partition) != nil
 }
 
 // autoCreate creates what is missing; true: the image may have changed.

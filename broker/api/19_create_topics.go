@@ -17,7 +17,11 @@ var createTopics = handler{key: 19, min: 2, max: 7, serve: serveCreateTopics}
 
 func serveCreateTopics(ctx context.Context, a *API, r *Request) (Reply, error) {
 	req := r.Msg.(*kmsg.CreateTopicsRequest)
-	resp, err := a.Controller.CreateTopics(ctx, req, controller.CreateOpts{})
+	var resp *kmsg.CreateTopicsResponse
+	err := a.Logs.CanCreate()
+	if err == nil {
+		resp, err = a.Controller.CreateTopics(ctx, req, controller.CreateOpts{})
+	}
 	if err != nil {
 		resp = kmsg.NewPtrCreateTopicsResponse()
 		for i := range req.Topics {

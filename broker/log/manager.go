@@ -246,6 +246,14 @@ func (m *Manager) makePartition(tp topicPartition, id [16]byte, incarnation int6
 	}
 }
 
+// CanCreate is why no partition can be made, wrapping ErrStorage: no directory is online. nil: one is.
+func (m *Manager) CanCreate() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, err := m.emptiestDir()
+	return err
+}
+
 // emptiestDir is where a new partition goes: the directory with the fewest, of those that are online.
 func (m *Manager) emptiestDir() (*dataDir, error) {
 	n := map[string]int{}
