@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -69,7 +70,7 @@ func TestLostDirectoryOverTheWire(t *testing.T) {
 		if slices.Contains(lost, p) {
 			want = -1
 		}
-		if d.Leader != want || (want == -1) != (d.Err == kerr.LeaderNotAvailable && slices.Equal(d.OfflineReplicas, []int32{1})) || len(d.Replicas) != 1 || len(d.ISR) != 1 {
+		if d.Leader != want || (want == -1) != (errors.Is(d.Err, kerr.LeaderNotAvailable) && slices.Equal(d.OfflineReplicas, []int32{1})) || len(d.Replicas) != 1 || len(d.ISR) != 1 {
 			t.Errorf("metadata of partition %d: %+v", p, d)
 		}
 	}
