@@ -110,7 +110,7 @@ func TestTargetDies(t *testing.T) {
 func TestTargetRefuses(t *testing.T) {
 	b := testkit.StartBroker(t, "", "message.max.bytes=2000")
 	o := options()
-	o.Compression, o.Duration, o.BatchSize = "none", time.Hour, 4000
+	o.Compression, o.Duration, o.RecordSize, o.BatchSize = "none", time.Hour, 3000, 4000 // one record is too large already
 	r, err := loadgen.Produce(testkit.Context(t), b.Addr(), "load", o)
 	if err == nil || !strings.Contains(err.Error(), "topic load: MESSAGE_TOO_LARGE") || r == nil || len(r.NotValid) == 0 {
 		t.Errorf("%v, %+v", err, r)

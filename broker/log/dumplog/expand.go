@@ -23,7 +23,7 @@ const wanted = "dump-log reads .log, .index, .timeindex, .txnindex, .snapshot an
 
 // silent are files that belong to a directory and have nothing to print.
 var silent = map[string]bool{
-	"partition.metadata": true, "stet.incarnation": true, "stet.compacted": true,
+	"partition.metadata": true, "stet.incarnation": true, "stet.compacted": true, "stet-partitions": true,
 	"meta.properties": true, ".lock": true, "raft.db": true, "quorum-state": true, ".kafka_cleanshutdown": true, "bootstrap.checkpoint": true,
 }
 
