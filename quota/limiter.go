@@ -108,7 +108,8 @@ func (l *Limiter) Reserve(now time.Time, least, want int64) (granted int64, retr
 
 // ReserveFor is Reserve for one of several that share the rate: who is refused has a place in a queue, and nobody who comes later
 // is served before. While others wait, a turn gives at most half of what a burst can hold, times weight by the largest
-// weight among those who wait: the rate is shared by weight. Who does not come back in time loses the place.
+// weight among those who wait, so the rate is shared roughly by weight; not so with few users whose turns never meet in the queue, where
+// one may get several times the share of another. Who does not come back in time loses the place.
 func (l *Limiter) ReserveFor(now time.Time, who any, weight int, least, want int64) (granted int64, retry time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
