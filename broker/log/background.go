@@ -114,13 +114,14 @@ func (m *Manager) Checkpoint() {
 func (d *dataDir) checkpointOffsets(logs []*Log, sync bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	recovery, start, hw := map[topicPartition]int64{}, map[topicPartition]int64{}, map[topicPartition]int64{}
+	recovery, start := map[topicPartition]int64{}, map[topicPartition]int64{}
 	changed := sync
 	for _, l := range logs {
-		if filepath.Dir(l.dir) != d.path {
+		if l.home != d {
 			continue
 		}
 		o := l.offsets()
+		d.setWatermark(l.tp, o.hw)
 		r, had := d.durable[l.tp]
 		if !o.ok && !had {
 			continue
@@ -128,7 +129,7 @@ func (d *dataDir) checkpointOffsets(logs []*Log, sync bool) error {
 		if o.ok { // of an offline log, what was true stays true
 			r = o.recoveryPoint
 		}
-		recovery[l.tp], hw[l.tp] = r, o.hw
+		recovery[l.tp] = r
 		if o.startLine {
 			start[l.tp] = o.start
 		}
@@ -140,7 +141,7 @@ func (d *dataDir) checkpointOffsets(logs []*Log, sync bool) error {
 		}
 	}
 	if sync {
-		if err := d.writeWatermarks(hw, true); err != nil {
+		if err := d.writeWatermarks(true); err != nil {
 			return err
 		}
 	}
@@ -168,33 +169,40 @@ func (d *dataDir) writeStarts(starts map[topicPartition]int64, sync bool) error 
 	return nil
 }
 
+// setWatermark changes a line of the high watermark checkpoint. d.mu is held.
+func (d *dataDir) setWatermark(tp topicPartition, hw int64) {
+	if old, ok := d.hw[tp]; !ok || old != hw {
+		d.hw[tp] = hw
+		d.hwStale = true
+	}
+}
+
+// forgetWatermark drops the line of a partition that is deleted. d.mu is held.
+func (d *dataDir) forgetWatermark(tp topicPartition) {
+	delete(d.hw, tp)
+	d.hwStale = true
+}
+
 // writeWatermarks writes the high watermarks if they changed. d.mu is held.
-func (d *dataDir) writeWatermarks(hw map[topicPartition]int64, sync bool) error {
-	text := string(encodeOffsets(hw))
-	if text == d.hwText && !sync {
+func (d *dataDir) writeWatermarks(sync bool) error {
+	if !d.hwStale && !sync {
 		return nil
 	}
-	if err := writeFile(d.fs, filepath.Join(d.path, highWatermarkFile), []byte(text), sync); err != nil {
+	if err := writeFile(d.fs, filepath.Join(d.path, highWatermarkFile), encodeOffsets(d.hw), sync); err != nil {
 		return err
 	}
-	d.hwText = text
+	d.hwStale = false
 	return nil
 }
 
 func (m *Manager) checkpointWatermarks() {
-	logs := m.all()
+	m.noteWatermarks()
 	for _, d := range m.dirs {
 		if d.err() != nil {
 			continue
 		}
-		hw := map[topicPartition]int64{}
-		for _, l := range logs {
-			if filepath.Dir(l.dir) == d.path {
-				hw[l.tp] = l.hw.Load()
-			}
-		}
 		d.mu.Lock()
-		err := d.writeWatermarks(hw, false)
+		err := d.writeWatermarks(false)
 		d.mu.Unlock()
 		if err != nil {
 			d.check(m.o.Logger, err)
@@ -203,6 +211,22 @@ func (m *Manager) checkpointWatermarks() {
 	}
 	if err := m.saveSettled(); err != nil {
 		m.o.Logger.Error("list of partitions could not be written", "err", err)
+	}
+}
+
+// noteWatermarks takes over the high watermarks that changed. Whoever deletes a partition holds the manager's lock too:
+// its line does not come back.
+func (m *Manager) noteWatermarks() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, l := range m.takeDirty(forWatermarks) {
+		d := l.home
+		if d == nil || m.logs[l.tp] != l {
+			continue
+		}
+		d.mu.Lock()
+		d.setWatermark(l.tp, l.hw.Load())
+		d.mu.Unlock()
 	}
 }
 
@@ -221,21 +245,32 @@ func (m *Manager) ApplyRetention() {
 	}
 }
 
-// flushOld flushes the logs whose flush.ms has passed.
-func (m *Manager) flushOld(logs []*Log) {
+// tick does every second what the logs that changed need: a flush by flush.ms, write-back, the epochs.
+func (m *Manager) tick() {
 	now := m.o.Clock.Now().UnixMilli()
-	for _, l := range logs {
-		every := l.Config().FlushMs
-		if every <= 0 || every > 1<<50 {
-			continue
+	for _, l := range m.takeDirty(forTick) {
+		if l.flushOld(now) {
+			l.touchFor(1 << forTick)
 		}
-		l.mu.Lock()
-		due := l.usable() == nil && l.recoveryPoint.Load() < l.end.Load() && now-l.flushedMs >= every
-		l.mu.Unlock()
-		if due {
-			_ = l.Flush()
-		}
+		l.startWriteBack()
+		l.persistEpochs()
 	}
+}
+
+// flushOld flushes the log if flush.ms has passed. It reports whether that is still to come.
+func (l *Log) flushOld(now int64) (later bool) {
+	every := l.cfg.Load().FlushMs
+	if every <= 0 || every > 1<<50 {
+		return false
+	}
+	l.mu.Lock()
+	unflushed := l.usable() == nil && l.recoveryPoint.Load() < l.end.Load()
+	due := unflushed && now-l.flushedMs >= every
+	l.mu.Unlock()
+	if due {
+		_ = l.Flush() // a failure takes the log offline by itself
+	}
+	return unflushed && !due
 }
 
 // runFlusher flushes rolled segments until ctx ends. It has a goroutine of its own: many
@@ -272,12 +307,7 @@ func (m *Manager) Run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		logs := m.all()
-		m.flushOld(logs)
-		for _, l := range logs {
-			l.startWriteBack()
-			l.persistEpochs()
-		}
+		m.tick()
 		m.RemoveDue()
 		sinceHW += time.Second
 		sinceOffsets += time.Second

@@ -42,7 +42,8 @@ type dataDir struct {
 	durable map[topicPartition]int64 // recovery points as the checkpoint on disk has them
 	starts  map[topicPartition]int64 // the same for log starts
 	cleaned map[topicPartition]int64 // the same for the cleaner
-	hwText  string                   // the high watermark checkpoint as written last
+	hw      map[topicPartition]int64 // the lines of the high watermark checkpoint
+	hwStale bool                     // the file has others
 	gone    map[topicPartition]bool  // partitions that are not there, but have lines on disk
 }
 
@@ -75,7 +76,7 @@ func (m *Manager) openDirs() error {
 				return fmt.Errorf("log.dirs names %s twice", path)
 			}
 		}
-		d := &dataDir{fs: fsys, path: path, durable: map[topicPartition]int64{}, starts: map[topicPartition]int64{}, cleaned: map[topicPartition]int64{}, gone: map[topicPartition]bool{}}
+		d := &dataDir{fs: fsys, path: path, durable: map[topicPartition]int64{}, starts: map[topicPartition]int64{}, cleaned: map[topicPartition]int64{}, hw: map[topicPartition]int64{}, hwStale: true, gone: map[topicPartition]bool{}}
 		m.dirs = append(m.dirs, d)
 		if err := m.vanished(path); err != nil {
 			d.takeOffline(m.o.Logger, err)
@@ -380,13 +381,14 @@ func (m *Manager) lowerDurable(l *Log, offset int64) error {
 func (d *dataDir) checkpointAll(logs []*Log, points map[*Log]offsets) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	recovery, start, hw := map[topicPartition]int64{}, map[topicPartition]int64{}, map[topicPartition]int64{}
+	recovery, start := map[topicPartition]int64{}, map[topicPartition]int64{}
 	for _, l := range logs {
-		if filepath.Dir(l.dir) != d.path {
+		if l.home != d {
 			continue
 		}
 		o := points[l]
-		recovery[l.tp], hw[l.tp] = o.recoveryPoint, o.hw
+		recovery[l.tp] = o.recoveryPoint
+		d.setWatermark(l.tp, o.hw)
 		if o.start > 0 {
 			start[l.tp] = o.start
 		}
@@ -397,7 +399,7 @@ func (d *dataDir) checkpointAll(logs []*Log, points map[*Log]offsets) error {
 	if err := d.writeStarts(start, true); err != nil {
 		return err
 	}
-	return d.writeWatermarks(hw, true)
+	return d.writeWatermarks(true)
 }
 
 func (d *dataDir) markClean() error {

@@ -169,6 +169,7 @@ func (l *Log) syncEntries() error {
 			return l.fail("sync directory", err)
 		}
 		l.newborn = false
+		l.touch()
 	}
 	return nil
 }

@@ -476,5 +476,6 @@ func openPartition(m *Manager, dir string, tp topicPartition, cfg Config, from l
 		}
 		l.segs = nil
 	}
+	l.touch()
 	return l
 }

@@ -29,6 +29,8 @@ type Log struct {
 	failure     atomic.Pointer[error]
 	ahead       atomic.Pointer[readahead] // nil until somebody reads far behind the tail
 
+	dirty atomic.Uint32 // bit per watcher that will look at it
+
 	mu         sync.Mutex
 	closed     bool
 	segs       []*segment // ascending; the last is the active one; replaced, never changed in place
@@ -126,7 +128,10 @@ func (l *Log) Recovered() Recovery {
 func (l *Log) Config() Config { return *l.cfg.Load() }
 
 // SetConfig replaces the configuration.
-func (l *Log) SetConfig(c Config) { l.cfg.Store(&c) }
+func (l *Log) SetConfig(c Config) {
+	l.cfg.Store(&c)
+	l.touchFor(1 << forTick) // flush.ms may be due
+}
 
 // SetRetentionEnabled switches deletion by time and size, which is off for a mirror
 // partition: its log start follows the source's (SPEC 5). Deletion below the log start goes on.
@@ -173,6 +178,7 @@ func (l *Log) publish(end int64) {
 	l.pub.Unlock()
 	l.end.Store(end)
 	l.unstable.Store(l.state.firstUnstable())
+	l.touch()
 	invariant.Check(l.active().next <= end || l.active().size == 0, "%s: end %d below the active segment's %d", l.tp, end, l.active().next)
 }
 
@@ -182,8 +188,16 @@ func (l *Log) snapshotView() view {
 	return l.view
 }
 
+// AdvanceHighWatermark moves the high watermark to the log end, which is taken under the log's lock: an end that the caller
+// read could be set after that of a later append, and what that one stored would stay unreadable until the next append.
+func (l *Log) AdvanceHighWatermark() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.setHighWatermark(l.end.Load())
+}
+
 // SetHighWatermark moves the high watermark, bounded by log start and log end; it may also
-// go back. It reports whether it went forward.
+// go back. It reports whether it went forward. For the log end itself there is AdvanceHighWatermark.
 func (l *Log) SetHighWatermark(hw int64) (advanced bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -197,6 +211,7 @@ func (l *Log) setHighWatermark(hw int64) bool {
 		return false
 	}
 	l.hw.Store(hw)
+	l.touch()
 	if hw > old && len(l.state.finished) > 0 {
 		l.state.replicated(hw)
 		l.unstable.Store(l.state.firstUnstable())

@@ -51,11 +51,13 @@ type Manager struct {
 	refused map[topicPartition]refusal
 
 	settledStale bool       // the file has lines of deleted partitions
+	settledDue   bool       // all partitions have to be looked at
 	settledMu    sync.Mutex // held while the file of settled partitions is written
 
 	entries chan struct{} // holds those who sync a directory
 	handles *handles
 	bg      background
+	dirty   dirtyLogs
 	clean   cleaner
 	ahead   aheadQueue
 }
@@ -296,7 +298,13 @@ func (m *Manager) delete(l *Log) error {
 	if err != nil && !isNotExist(err) {
 		return fmt.Errorf("%w: delete %s: %w", ErrStorage, l.dir, err)
 	}
-	if d := m.dirOf(l); d != nil && (err == nil || d.err() == nil) { // else it went with its volume
+	d := m.dirOf(l)
+	if d != nil {
+		d.mu.Lock()
+		d.forgetWatermark(l.tp)
+		d.mu.Unlock()
+	}
+	if d != nil && (err == nil || d.err() == nil) { // else it went with its volume
 		d.mu.Lock()
 		d.gone[l.tp] = true
 		d.mu.Unlock()
@@ -304,7 +312,7 @@ func (m *Manager) delete(l *Log) error {
 			return fmt.Errorf("%w: delete %s: %w", ErrStorage, l.dir, err)
 		}
 	}
-	m.removeLater(to, l.Config().FileDeleteDelayMs)
+	m.removeLater(to, l.cfg.Load().FileDeleteDelayMs)
 	return nil
 }
 

@@ -71,26 +71,52 @@ func decodeSettled(p []byte) (map[topicPartition]settled, error) {
 	return s, nil
 }
 
-// saveSettled writes the file if it changed. A log is in it once its directory is durable: before that a power failure
-// may take the directory, and the partition is new again.
+// settling is the log's line, and whether the log may be in the list: its directory is durable, or it is listed already.
+// Before that a power failure may take the directory, and the partition is new again.
+func (l *Log) settling(listed settled) (line settled, settles bool) {
+	line = settled{l.incarnation, filepath.Dir(l.dir)}
+	l.mu.Lock()
+	durable := !l.newborn && !l.nameless && l.Err() == nil
+	l.mu.Unlock()
+	return line, durable || listed.incarnation == line.incarnation && listed.dir != ""
+}
+
+// settledChanged says whether the list may have to be written, from the logs that changed.
+func (m *Manager) settledChanged() bool {
+	m.mu.Lock()
+	changed := m.settledDue
+	m.settledDue = false
+	m.mu.Unlock()
+	for _, l := range m.takeDirty(forSettled) {
+		m.mu.Lock()
+		listed, was := m.settled[l.tp]
+		m.mu.Unlock()
+		line, settles := l.settling(listed)
+		changed = changed || settles != was || settles && line != listed
+	}
+	return changed
+}
+
+// saveSettled writes the file if it changed.
 func (m *Manager) saveSettled() error {
 	m.settledMu.Lock()
 	defer m.settledMu.Unlock()
+	changed := m.settledChanged()
 	m.mu.Lock()
-	old, next := maps.Clone(m.settled), map[topicPartition]settled{}
 	stale := m.settledStale
+	if !changed && !stale {
+		m.mu.Unlock()
+		return nil
+	}
 	m.settledStale = false
+	old, next := maps.Clone(m.settled), map[topicPartition]settled{}
 	if !m.applied { // whether what has no log was deleted is not known yet
 		maps.Copy(next, old)
 	}
 	m.mu.Unlock()
 	for _, l := range m.all() {
-		s := settled{l.incarnation, filepath.Dir(l.dir)}
-		l.mu.Lock()
-		durable := !l.newborn && !l.nameless && l.Err() == nil
-		l.mu.Unlock()
-		if durable || old[l.tp].incarnation == s.incarnation && old[l.tp].dir != "" {
-			next[l.tp] = s
+		if line, settles := l.settling(old[l.tp]); settles {
+			next[l.tp] = line
 		} else {
 			delete(next, l.tp)
 		}
@@ -173,6 +199,7 @@ func (m *Manager) lostPartition(tp topicPartition, id [16]byte, s settled, cfg C
 		err = fmt.Errorf("its directory %s is missing: %s", l.dir, m.advice())
 	}
 	_ = l.fail("open", err)
+	l.touch()
 	return l
 }
 
@@ -181,7 +208,7 @@ func (m *Manager) lostPartition(tp topicPartition, id [16]byte, s settled, cfg C
 func (m *Manager) ImageApplied() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.applied = true
+	m.applied, m.settledDue = true, true
 }
 
 // mayMake refuses to make a partition that may exist in a directory that is offline. m.mu is held.

@@ -157,9 +157,11 @@ func (l *Log) settleIdentity() {
 		if !isNotExist(err) {
 			_ = l.fail(what, err)
 		}
+		l.touchFor(1 << forSettler) // it is tried again, unless it is offline
 		return
 	}
 	l.newborn = false
+	l.touch()
 	if changes == l.dirChanges {
 		l.dirDirty = false
 	}
@@ -183,9 +185,10 @@ func (m *Manager) runSettler(ctx context.Context) {
 }
 
 func (m *Manager) settleNew(ctx context.Context) {
-	for _, l := range m.all() {
+	for _, l := range m.takeDirty(forSettler) {
 		if ctx.Err() != nil {
-			return
+			l.touchFor(1 << forSettler)
+			continue
 		}
 		l.settleIdentity()
 	}

@@ -125,6 +125,7 @@ func (l *Log) truncateFully(offset int64) error {
 	l.hideAbove(0, 0, offset)
 	l.start.Store(offset)
 	l.hw.Store(offset)
+	l.touch()
 	gone := l.segs
 	if err := l.removeSnapshots(func(int64) bool { return true }); err != nil {
 		return err
@@ -152,6 +153,7 @@ func (l *Log) hideAbove(i int, pos, end int64) {
 	l.end.Store(end)
 	l.start.Store(min(l.start.Load(), end))
 	l.hw.Store(min(l.hw.Load(), end))
+	l.touch()
 }
 
 // moveAllAside renames from the last to the first and makes that durable.

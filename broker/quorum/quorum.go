@@ -52,16 +52,17 @@ const MaxProposalBytes = 64 << 20
 type Quorum struct {
 	raft      *raft.Raft
 	store     *raftboltdb.BoltStore
-	transport raft.Transport
+	transport *raft.InmemTransport
 	fsm       *fsm
 	closeOnce sync.Once
 	closeErr  error
 }
 
-// Election timing with one voter: nobody else can be missed, so the only effect
-// of these is how long a start takes.
+// Election timing with one voter: nobody else can be missed, so these only say how often the lease is looked at. A start
+// does not wait for them: elect has the node stand at once.
 const (
-	singleHeartbeat = 20 * time.Millisecond
+	singleHeartbeat = time.Second
+	leaderPoll      = 20 * time.Millisecond
 	openTimeout     = 30 * time.Second
 	lockTimeout     = 2 * time.Second
 )
@@ -143,12 +144,13 @@ func (q *Quorum) start(o Options) error {
 	id := raft.ServerID(strconv.Itoa(int(o.NodeID)))
 	address := raft.ServerAddress("node-" + id)
 	_, q.transport = raft.NewInmemTransport(address)
+	q.transport.Connect(address, q.transport)
 
 	c := raft.DefaultConfig()
 	c.LocalID = id
 	c.Logger = log
 	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = singleHeartbeat, singleHeartbeat, singleHeartbeat
-	c.CommitTimeout = singleHeartbeat / 4
+	c.CommitTimeout = 5 * time.Millisecond // idle unless there are followers
 	c.SnapshotInterval = 30 * time.Second
 	c.SnapshotThreshold = 4096
 	c.TrailingLogs = 1024
@@ -185,6 +187,7 @@ func (q *Quorum) catchUp(o Options, id raft.ServerID) error {
 	if !member {
 		return fmt.Errorf("quorum: %s belongs to node %s, not to node %s", o.Dir, conf.Configuration().Servers[0].ID, id)
 	}
+	q.elect(id)
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
 	if err := q.WaitLeader(ctx); err != nil {
@@ -197,6 +200,11 @@ func (q *Quorum) catchUp(o Options, id raft.ServerID) error {
 		return fmt.Errorf("quorum: %s: %w", o.Dir, err)
 	}
 	return nil
+}
+
+// elect has this node stand for election now, as when a leader hands over. Where that fails it stands after the heartbeat timeout.
+func (q *Quorum) elect(id raft.ServerID) {
+	_ = q.transport.TimeoutNow(id, q.transport.LocalAddr(), &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}, &raft.TimeoutNowResponse{})
 }
 
 // Image is the latest committed image.
@@ -213,7 +221,7 @@ func (q *Quorum) WaitLeader(ctx context.Context) error {
 		case <-q.raft.LeaderCh():
 		case <-ctx.Done():
 			return fmt.Errorf("quorum: waiting for a leader: %w", ctx.Err())
-		case <-time.After(singleHeartbeat):
+		case <-time.After(leaderPoll):
 		}
 	}
 	return nil
@@ -261,8 +269,8 @@ func (q *Quorum) Close() error {
 		if q.raft != nil {
 			q.closeErr = q.raft.Shutdown().Error()
 		}
-		if c, ok := q.transport.(raft.WithClose); ok {
-			q.closeErr = errors.Join(q.closeErr, c.Close())
+		if q.transport != nil {
+			q.closeErr = errors.Join(q.closeErr, q.transport.Close())
 		}
 		q.closeErr = errors.Join(q.closeErr, q.store.Close())
 	})
