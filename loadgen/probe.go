@@ -22,6 +22,9 @@ const (
 	probeConns = 16
 )
 
+// answerPatience is how long the answers to what is under way are waited for when the time of a run is up.
+const answerPatience = 5 * time.Second
+
 // probeResult is what the probe of one partition saw.
 type probeResult struct {
 	topic     string
@@ -92,6 +95,13 @@ func closeProbes(all []*prober) {
 // runProbes returns when every partition was written and read, or ctx ended. The connections begin one after the other,
 // so that the tries are spread evenly.
 func runProbes(ctx context.Context, all []*prober) []probeResult {
+	defer context.AfterFunc(ctx, func() { // a broker that does not answer must not keep the run from ending
+		for _, p := range all {
+			for _, c := range []*conn{p.w, p.r} {
+				_ = c.nc.SetReadDeadline(time.Now().Add(answerPatience)) // a closed connection is at its end already
+			}
+		}
+	})()
 	results := make([][]probeResult, len(all))
 	start := time.Now()
 	var wg sync.WaitGroup
@@ -115,11 +125,7 @@ func (p *prober) run(ctx context.Context, next time.Time) []probeResult {
 	}
 	acked := make(chan []int, len(pending))
 	var reader sync.WaitGroup
-	reader.Go(func() {
-		for places := range acked {
-			p.readBack(ctx, results, places)
-		}
-	})
+	reader.Go(func() { p.readBack(ctx, results, acked) })
 	defer reader.Wait()
 	defer close(acked)
 	for ; len(pending) > 0; next = next.Add(p.interval) {
@@ -216,56 +222,4 @@ func (p *prober) parse(body []byte, places []int) ([]probeAnswer, error) {
 		answers[n] = probeAnswer{rp.BaseOffset, err}
 	}
 	return answers, nil
-}
-
-// readBack fetches the records of places until each was seen.
-func (p *prober) readBack(ctx context.Context, results []probeResult, places []int) {
-	at := map[int32]int{}
-	for _, i := range places {
-		at[p.partitions[i]] = i
-	}
-	err := p.fetchAll(ctx, results, at)
-	for _, i := range at { // what was not seen
-		if err == nil {
-			err = ctx.Err()
-		}
-		results[i].err = fmt.Errorf("offset %d was acknowledged but cannot be read: %w", results[i].offset, err)
-	}
-}
-
-// fetchAll removes from at what it has read.
-func (p *prober) fetchAll(ctx context.Context, results []probeResult, at map[int32]int) error {
-	for len(at) > 0 && ctx.Err() == nil {
-		req := kmsg.NewPtrFetchRequest()
-		req.Version, req.ReplicaID, req.SessionEpoch = fetchVersion, -1, -1
-		req.MaxWaitMillis, req.MinBytes, req.MaxBytes = 100, 1, 1<<20
-		req.IsolationLevel = 1 // what a fail-over must not leave hanging
-		t := kmsg.NewFetchRequestTopic()
-		t.Topic = p.topic
-		for n, i := range at {
-			rp := kmsg.NewFetchRequestTopicPartition()
-			rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes, rp.CurrentLeaderEpoch = n, results[i].offset, 4<<10, -1
-			t.Partitions = append(t.Partitions, rp)
-		}
-		req.Topics = append(req.Topics, t)
-		resp := kmsg.NewPtrFetchResponse()
-		var when time.Time
-		if err := p.r.requestAt(req, resp, &when); err != nil {
-			return err
-		}
-		if len(resp.Topics) != 1 {
-			return errors.New("the answer to Fetch lacks the topic")
-		}
-		for j := range resp.Topics[0].Partitions {
-			part := &resp.Topics[0].Partitions[j]
-			if err := kerr.ErrorForCode(part.ErrorCode); err != nil {
-				return err
-			}
-			if i, ok := at[part.Partition]; ok && len(part.RecordBatches) > 0 {
-				results[i].firstRead = when
-				delete(at, part.Partition)
-			}
-		}
-	}
-	return nil
 }

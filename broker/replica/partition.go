@@ -167,14 +167,15 @@ func (p *Partition) appended() {
 }
 
 // advance moves the high watermark of a leader. The ISR of a single broker is
-// this broker, whose own log end is what is replicated.
+// this broker, whose own log end is what is replicated. It is called by appends and by changes of the metadata,
+// at the same time and in any order.
 func (p *Partition) advance() {
 	s := p.state.Load()
 	if s == nil || s.Leader != p.node {
 		return
 	}
 	if len(s.ISR) == 1 && s.ISR[0] == p.node {
-		p.log.SetHighWatermark(p.log.LogEndOffset())
+		p.log.AdvanceHighWatermark()
 	}
 }
 

@@ -1,0 +1,136 @@
+package replica
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"stet/broker/log"
+	"stet/broker/meta"
+	"stet/internal/clock"
+	"stet/internal/vfs"
+	"stet/zerocopy/batch"
+)
+
+// newPartition is a partition that this broker leads, alone.
+func newPartition(t *testing.T) *Partition {
+	t.Helper()
+	logs, err := log.OpenManager(log.ManagerOptions{
+		FS: vfs.NewMem(), Dirs: []string{"/data"}, NodeID: 1, Clock: clock.System, MaxOpenFiles: 16, Logger: slog.New(slog.DiscardHandler),
+	}, func(string) log.Config { return log.DefaultConfig() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := logs.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	l, err := logs.Create("t", 0, [16]byte{1}, 1, log.DefaultConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Partition{Topic: "t", log: l, node: 1}
+	p.setState(ledAt(0))
+	return p
+}
+
+func ledAt(epoch int32) *meta.Partition {
+	return &meta.Partition{Replicas: []int32{1}, ISR: []int32{1}, Leader: 1, LeaderEpoch: epoch, BarrierEnd: -1}
+}
+
+func oneRecord(offset int64) []byte {
+	return batch.Build(nil, batch.Header{BaseOffset: offset, Timestamp: 1, ProducerID: -1, ProducerEpoch: -1, BaseSequence: -1}, batch.KV{Value: []byte("v")})
+}
+
+// TestWhatWasAppendedStaysReadable: appends of clients and of the mirror, changes of the metadata and of the log start meet
+// in any order. Nothing that was appended is unreadable when the append has returned, nor at any time later: the high watermark never goes back.
+func TestWhatWasAppendedStaysReadable(t *testing.T) {
+	const rounds = 5_000
+	produce := func(t *testing.T, p *Partition) func(int) int64 {
+		return func(int) int64 {
+			res, err := p.AppendAsLeader(oneRecord(0), log.OriginClient)
+			if err != nil {
+				t.Error(err)
+			}
+			return res.LastOffset
+		}
+	}
+	mirrored := func(t *testing.T, p *Partition) func(int) int64 {
+		return func(i int) int64 {
+			res, err := p.AppendAsFollower(oneRecord(int64(i)))
+			if err != nil {
+				t.Error(err)
+			}
+			return res.LastOffset
+		}
+	}
+	metadata := func(_ *testing.T, p *Partition) func(int) int64 {
+		return func(i int) int64 { p.setState(ledAt(int32(i))); return -1 }
+	}
+	noCut := func(t *testing.T, p *Partition) func(int) int64 { // the end is where it is, or moves on meanwhile
+		return func(int) int64 {
+			if err := p.Truncate(1 << 40); err != nil {
+				t.Error(err)
+			}
+			return -1
+		}
+	}
+	start := func(t *testing.T, p *Partition) func(int) int64 {
+		return func(int) int64 {
+			if err := p.log.IncrementLogStartOffset(p.log.HighWatermark() / 2); err != nil {
+				t.Error(err)
+			}
+			return -1
+		}
+	}
+	for name, who := range map[string][]func(*testing.T, *Partition) func(int) int64{
+		"two producers":              {produce, produce},
+		"a producer, the metadata":   {produce, metadata},
+		"the mirror, the metadata":   {mirrored, metadata},
+		"a producer, a cut of none":  {produce, noCut},
+		"a producer, the log start":  {produce, start},
+		"all that clients meet":      {produce, produce, metadata, start},
+		"all that the mirror meets":  {mirrored, metadata, noCut, start},
+		"the metadata, the metadata": {metadata, metadata, produce},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPartition(t)
+			var wg sync.WaitGroup
+			var stored atomic.Int64 // one more than the largest offset that an append has returned
+			check := func() {
+				want := stored.Load()
+				if hw, lso := p.log.HighWatermark(), p.log.LastStableOffset(); hw < want || lso < want {
+					t.Errorf("an append of offset %d has returned, the high watermark is %d, the last stable offset %d", want-1, hw, lso)
+				}
+			}
+			for _, w := range who {
+				do := w(t, p)
+				wg.Go(func() {
+					for i := 0; i < rounds && !t.Failed(); i++ {
+						check()
+						last := do(i)
+						for {
+							was := stored.Load()
+							if last < was || stored.CompareAndSwap(was, last+1) {
+								break
+							}
+						}
+						check()
+					}
+				})
+			}
+			wg.Wait()
+			check()
+			end := p.log.LogEndOffset()
+			for _, committed := range []bool{false, true} {
+				res := p.Read(ReadRequest{Offset: end - 1, MaxBytes: 1 << 20, MinOneBatch: true, CurrentLeaderEpoch: -1, LastFetchedEpoch: -1, ReadCommitted: committed})
+				if res.Err != nil || res.Slice.Len() == 0 || res.HighWatermark != end {
+					t.Errorf("the last record, read committed %v: %d bytes, high watermark %d, log end %d, %v", committed, res.Slice.Len(), res.HighWatermark, end, res.Err)
+				}
+				res.Slice.Release()
+			}
+		})
+	}
+}
