@@ -1,7 +1,9 @@
 package replica
 
 import (
+	"io/fs"
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,11 +15,26 @@ import (
 	"stet/zerocopy/batch"
 )
 
+// yielding lets others run in the middle of an append, with the log's lock held: who is about to look at the log end does it then.
+type yielding struct{ *vfs.Mem }
+
+func (y yielding) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, error) {
+	f, err := y.Mem.OpenFile(name, flag, perm)
+	return yieldingFile{f}, err
+}
+
+type yieldingFile struct{ vfs.File }
+
+func (f yieldingFile) WriteAt(p []byte, off int64) (int, error) {
+	runtime.Gosched()
+	return f.File.WriteAt(p, off)
+}
+
 // newPartition is a partition that this broker leads, alone.
 func newPartition(t *testing.T) *Partition {
 	t.Helper()
 	logs, err := log.OpenManager(log.ManagerOptions{
-		FS: vfs.NewMem(), Dirs: []string{"/data"}, NodeID: 1, Clock: clock.System, MaxOpenFiles: 16, Logger: slog.New(slog.DiscardHandler),
+		FS: yielding{vfs.NewMem()}, Dirs: []string{"/data"}, NodeID: 1, Clock: clock.System, MaxOpenFiles: 16, Logger: slog.New(slog.DiscardHandler),
 	}, func(string) log.Config { return log.DefaultConfig() })
 	if err != nil {
 		t.Fatal(err)
