@@ -1,12 +1,14 @@
 package replica
 
 import (
+	"context"
 	"io/fs"
 	"log/slog"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"stet/broker/log"
 	"stet/broker/meta"
@@ -150,4 +152,82 @@ func TestWhatWasAppendedStaysReadable(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNoWakeUpIsLost: a reader that waits as Fetch does, and one that waits for the commitment as Produce does, hear of every append, while others come and go and
+// the metadata change. The producer goes on when both have seen its record, so that no later append hides what was lost.
+func TestNoWakeUpIsLost(t *testing.T) {
+	const rounds = 3000
+	p := newPartition(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	seen := make(chan int64, 2)
+	var wg, others sync.WaitGroup
+	wg.Go(func() {
+		for next := int64(0); next < rounds; next++ {
+			w := NewWaiter()
+			p.Watch(w)
+			for {
+				res := p.Read(ReadRequest{Offset: next, MaxBytes: 1, MinOneBatch: true, CurrentLeaderEpoch: -1, LastFetchedEpoch: -1, ReadCommitted: true})
+				n := res.Slice.Len()
+				res.Slice.Release()
+				if n > 0 || res.Err != nil {
+					break
+				}
+				select {
+				case <-w.C:
+				case <-ctx.Done():
+					t.Errorf("the reader waits for offset %d, the high watermark is %d, the log end %d", next, p.log.HighWatermark(), p.log.LogEndOffset())
+					return
+				}
+			}
+			p.Unwatch(w)
+			seen <- next
+		}
+	})
+	wg.Go(func() {
+		for next := int64(0); next < rounds; next++ {
+			if err := p.WaitCommitted(ctx, next+1); err != nil {
+				t.Errorf("offset %d is waited for, the high watermark is %d, the log end %d: %v", next, p.log.HighWatermark(), p.log.LogEndOffset(), err)
+				return
+			}
+			seen <- next
+		}
+	})
+	var done atomic.Bool
+	others.Go(func() {
+		for !done.Load() {
+			w := NewWaiter()
+			p.Watch(w)
+			p.Unwatch(w)
+		}
+	})
+	change := make(chan int32)
+	others.Go(func() {
+		for epoch := range change {
+			p.setState(ledAt(epoch))
+		}
+	})
+	for i := int64(0); i < rounds && ctx.Err() == nil; i++ {
+		if i%2 == 0 { // a change wakes, too: the other appends have to do it alone
+			change <- int32(i)
+		}
+		if _, err := p.AppendAsLeader(oneRecord(0), log.OriginClient); err != nil {
+			t.Error(err)
+			cancel()
+		}
+		for range 2 {
+			select {
+			case got := <-seen:
+				if got != i {
+					t.Errorf("offset %d was seen, %d is the last", got, i)
+				}
+			case <-ctx.Done():
+			}
+		}
+	}
+	wg.Wait()
+	done.Store(true)
+	close(change)
+	others.Wait()
 }
