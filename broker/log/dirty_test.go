@@ -91,8 +91,7 @@ func TestCheckpointsFollowEveryChange(t *testing.T) {
 				l := e.m.Get("t", p)
 				if l == nil {
 					incarnation++
-					var err error
-					if l, err = e.m.Create("t", p, testID, incarnation, e.cfg); err != nil {
+					if _, err := e.m.Create("t", p, testID, incarnation, e.cfg); err != nil {
 						t.Fatal(err)
 					}
 					continue
