@@ -108,12 +108,16 @@ func (b *Broker) collect(emit metrics.Emit) {
 	emit(metrics.BrokerCopiedBytes, float64(b.server.Sent.CopiedBytes.Load()))
 	emit(metrics.BrokerMemoryOutBytes, float64(b.server.Sent.MemoryBytes.Load()))
 	var bytes int64
-	all := b.replicas.Load().All()
+	r := b.replicas.Load()
+	all, offline := r.All(), r.Missing()
 	for _, p := range all {
 		bytes += p.Log().Size()
+		if p.Log().Err() != nil {
+			offline++
+		}
 	}
 	emit(metrics.BrokerPartitions, float64(len(all)))
-	emit(metrics.BrokerOffline, float64(b.offlinePartitions()))
+	emit(metrics.BrokerOffline, float64(offline))
 	emit(metrics.BrokerLogBytes, float64(bytes))
 	emit(metrics.BrokerMetadataOffset, float64(b.quorum.Image().Offset()))
 }

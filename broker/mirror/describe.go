@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -272,18 +273,15 @@ func (m *Manager) fetchStatus(d *driver) (fetcher.Status, bool) {
 func (m *Manager) Partitions() []PartitionStatus {
 	now := m.o.Clock.Now()
 	ds := m.selectDrivers(func(d *driver) bool { return true })
+	slices.SortFunc(ds, func(a, b *driver) int {
+		return cmp.Or(strings.Compare(a.topic, b.topic), cmp.Compare(a.index, b.index))
+	})
 	out := make([]PartitionStatus, 0, len(ds))
 	for _, d := range ds {
 		if s := m.partitionStatus(d, now); s.Mirror != "" {
 			out = append(out, s)
 		}
 	}
-	slices.SortFunc(out, func(a, b PartitionStatus) int {
-		if c := strings.Compare(a.Topic, b.Topic); c != 0 {
-			return c
-		}
-		return int(a.Partition) - int(b.Partition)
-	})
 	return out
 }
 

@@ -3,7 +3,6 @@ package replica
 import (
 	"fmt"
 	"log/slog"
-	"sort"
 	"sync"
 
 	"stet/broker/log"
@@ -91,7 +90,7 @@ func (m *Manager) Missing() int {
 	return len(m.failed)
 }
 
-// All returns the partitions sorted by topic and index.
+// All returns the partitions in no order.
 func (m *Manager) All() []*Partition {
 	m.mu.RLock()
 	ps := make([]*Partition, 0, len(m.byName))
@@ -99,12 +98,6 @@ func (m *Manager) All() []*Partition {
 		ps = append(ps, p)
 	}
 	m.mu.RUnlock()
-	sort.Slice(ps, func(i, j int) bool {
-		if ps[i].Topic != ps[j].Topic {
-			return ps[i].Topic < ps[j].Topic
-		}
-		return ps[i].Index < ps[j].Index
-	})
 	return ps
 }
 
