@@ -34,8 +34,16 @@ func dumpLogCommand() *cobra.Command {
 			"  stet dump-log --files stet-data/orders-0 --index-sanity-check\n" +
 			"  stet dump-log --files stet-data/orders-0 --print-data-log --json\n" +
 			"  stet dump-log --files stet-data/__mirror_state-7/00000000000000000000.log --mirror-state-decoder",
-		Args: noArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("dump-log takes files with --files: stet dump-log --files %s", strings.Join(args, ","))
+			}
+			return nil
+		},
 		RunE: func(*cobra.Command, []string) error {
+			if o.MaxBytes <= 0 {
+				return usagef("--max-bytes %d: it must be positive", o.MaxBytes)
+			}
 			var list []string
 			for _, f := range strings.Split(files, ",") {
 				if f = strings.TrimSpace(f); f != "" {

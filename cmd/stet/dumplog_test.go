@@ -46,9 +46,10 @@ func TestDumpLogCommand(t *testing.T) {
 		t.Errorf("--json: exit code %d\n%s", code, out)
 	}
 	for want, args := range map[string][]string{
-		"dump-log needs --files": nil,
-		"exclude each other":     {"--files", bad, "--offsets-decoder", "--mirror-state-decoder"},
-		"takes no argument":      {bad},
+		"dump-log needs --files":  nil,
+		"exclude each other":      {"--files", bad, "--offsets-decoder", "--mirror-state-decoder"},
+		"dump-log --files " + bad: {bad},
+		"--max-bytes 0":           {"--files", bad, "--max-bytes", "0"},
 	} {
 		if _, errs, code := testkit.Stet(t, append([]string{"dump-log"}, args...)...); code != 2 || !strings.Contains(errs, want) {
 			t.Errorf("%v: exit code %d, %s", args, code, errs)

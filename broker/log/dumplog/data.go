@@ -36,6 +36,7 @@ func (p *printer) log(name string) error {
 		p.printf("Log starting offset: %d\n", base)
 	}
 	r := batchReader{f: f, limit: limit}
+	order := succession{p: p, name: name, base: base, next: base, epoch: -1}
 	last := int64(-1)
 	var gaps []string
 	for {
@@ -57,6 +58,8 @@ func (p *printer) log(name string) error {
 		p.batch(b, pos)
 		if err := b.Check(); err != nil {
 			p.badBatch(name, pos, b.BaseOffset(), "%v", err)
+		} else if !p.whole[filepath.Dir(name)] {
+			order.batch(pos, b)
 		}
 		if !p.o.DeepIteration {
 			continue

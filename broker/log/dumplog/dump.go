@@ -41,7 +41,8 @@ type printer struct {
 	found    int // also those beyond maxFindings
 	seen     map[Finding]bool
 	offsets  map[string]offsetFile
-	missing  []error // arguments that cannot be read
+	whole    map[string]bool // directories of which all files are compared
+	missing  []error         // arguments that cannot be read
 }
 
 // Run prints files, and directories file by file, to out in the given order. What is found to be bad
@@ -63,6 +64,10 @@ func Run(out, errw io.Writer, args []string, o Options) error {
 		if err := t.add(a); err != nil {
 			p.missing = append(p.missing, err)
 		}
+	}
+	p.whole = map[string]bool{}
+	for _, dir := range t.partitions {
+		p.whole[dir] = true
 	}
 	for _, f := range t.files {
 		p.dump(f)
