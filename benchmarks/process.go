@@ -139,7 +139,7 @@ func (s *stet) stop() {
 		return
 	}
 	_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may be gone
-	timer := time.AfterFunc(30*time.Second, func() { _ = s.cmd.Process.Kill() })
+	timer := time.AfterFunc(2*time.Minute, func() { _ = s.cmd.Process.Kill() })
 	_ = s.cmd.Wait() // how it ended is in its log
 	timer.Stop()
 	s.log.Close()
