@@ -156,7 +156,7 @@ func (b *Broker) openLogs(ctx context.Context) error {
 	img := b.quorum.Image()
 	b.logs, err = log.OpenManager(log.ManagerOptions{
 		FS: b.cfg.logFS, Dirs: b.cfg.LogDirs(), NodeID: b.node, ClusterID: id, Clock: clock.System, Logger: b.logger,
-		ProducerIDExpirationMs: b.cfg.int("producer.id.expiration.ms"), RetentionCheckMs: b.cfg.int("log.retention.check.interval.ms"),
+		ProducerIDExpirationMs: int64(b.live("producer.id.expiration.ms")()), RetentionCheckMs: b.cfg.int("log.retention.check.interval.ms"),
 		FlushOffsetCheckpointMs: b.cfg.int("log.flush.offset.checkpoint.interval.ms"), HighWatermarkCheckpointMs: b.cfg.int("replica.high.watermark.checkpoint.interval.ms"),
 		RecoveryThreads: b.live("num.recovery.threads.per.data.dir")(),
 		Cleaner:         b.cleanerConfig(),
@@ -194,6 +194,7 @@ func (b *Broker) onCommit(d *meta.Delta) {
 	r.Apply(d)
 	if slices.ContainsFunc(d.Configs, func(r meta.Resource) bool { return r.Type == meta.ResourceBroker }) {
 		b.logs.SetCleaner(b.cleanerConfig())
+		b.logs.SetProducerIDExpirationMs(int64(b.live("producer.id.expiration.ms")()))
 	}
 	if b.coords != nil {
 		b.coords.apply(d)

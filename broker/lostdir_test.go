@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"stet/internal/testkit"
 	"stet/internal/vfs"
@@ -72,6 +73,21 @@ func TestLostDirectoryOverTheWire(t *testing.T) {
 		}
 		if d.Leader != want || (want == -1) != (errors.Is(d.Err, kerr.LeaderNotAvailable) && slices.Equal(d.OfflineReplicas, []int32{1})) || len(d.Replicas) != 1 || len(d.ISR) != 1 {
 			t.Errorf("metadata of partition %d: %+v", p, d)
+		}
+	}
+	ask := kmsg.NewPtrDescribeTopicPartitionsRequest()
+	ask.Topics = []kmsg.DescribeTopicPartitionsRequestTopic{{Topic: "t"}}
+	dt, err := ask.RequestWith(f.ctx, f.cl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range dt.Topics[0].Partitions {
+		want := int32(1)
+		if slices.Contains(lost, d.Partition) {
+			want = -1
+		}
+		if d.LeaderID != want || (want == -1) != (d.ErrorCode == kerr.LeaderNotAvailable.Code && slices.Equal(d.OfflineReplicas, []int32{1})) {
+			t.Errorf("description of partition %d: %+v", d.Partition, d)
 		}
 	}
 	resp, err := http.Get("http://" + f.b.HTTPAddr() + "/readyz")

@@ -81,11 +81,11 @@ func (a *API) describePartition(t *meta.Topic, i int) kmsg.DescribeTopicPartitio
 	rp.Partition, rp.LeaderID, rp.LeaderEpoch = int32(i), s.Leader, s.LeaderEpoch
 	rp.Replicas, rp.ISR = s.Replicas, s.ISR
 	rp.EligibleLeaderReplicas, rp.LastKnownELR, rp.OfflineReplicas = []int32{}, []int32{}, []int32{} // null ends the Java client
-	if s.Leader < 0 {
-		rp.ErrorCode = kerr.LeaderNotAvailable.Code
+	if a.offline(t.Name, int32(i)) {
+		rp.LeaderID, rp.OfflineReplicas = -1, []int32{a.Node} // no live replica, so no leader
 	}
-	if a.Replicas.Failed(t.Name, int32(i)) != nil {
-		rp.OfflineReplicas = []int32{a.Node}
+	if rp.LeaderID < 0 {
+		rp.ErrorCode = kerr.LeaderNotAvailable.Code
 	}
 	return rp
 }

@@ -240,7 +240,7 @@ func (m *Manager) ApplyRetention() {
 		if err := l.ApplyRetention(); err != nil {
 			m.o.Logger.Error("retention failed", "topic", l.tp.topic, "partition", l.tp.partition, "err", err)
 		}
-		l.expireProducers(now, m.o.ProducerIDExpirationMs)
+		l.expireProducers(now, m.producerExpiry.Load())
 		l.dropIdleIndexes()
 	}
 }

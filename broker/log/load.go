@@ -318,7 +318,7 @@ func (l *Log) loadState(segs []*segment, upTo int64) error {
 			entries, err = decodeSnapshot(p)
 		}
 		if err == nil {
-			l.state.load(entries, offsets[i], l.nowMs(), l.m.o.ProducerIDExpirationMs)
+			l.state.load(entries, offsets[i], l.nowMs(), l.m.producerExpiry.Load())
 			from = offsets[i]
 			break
 		}

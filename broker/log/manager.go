@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"stet/internal/clock"
 	"stet/internal/vfs"
@@ -23,7 +24,7 @@ type ManagerOptions struct {
 	ClusterID              string // "": what the directories say, or a new one
 	Clock                  clock.Clock
 	Logger                 *slog.Logger
-	ProducerIDExpirationMs int64 // producer.id.expiration.ms, a day
+	ProducerIDExpirationMs int64 // producer.id.expiration.ms, a day; SetProducerIDExpirationMs changes it
 
 	RetentionCheckMs          int64 // log.retention.check.interval.ms, 300000
 	FlushOffsetCheckpointMs   int64 // log.flush.offset.checkpoint.interval.ms, 60000
@@ -35,6 +36,9 @@ type ManagerOptions struct {
 
 	Cleaner CleanerConfig // SetCleaner changes it
 }
+
+// SetProducerIDExpirationMs changes producer.id.expiration.ms for what expires from now on.
+func (m *Manager) SetProducerIDExpirationMs(ms int64) { m.producerExpiry.Store(ms) }
 
 // Manager owns the log directories of a broker. It is safe for concurrent use.
 type Manager struct {
@@ -60,6 +64,8 @@ type Manager struct {
 	dirty   dirtyLogs
 	clean   cleaner
 	ahead   aheadQueue
+
+	producerExpiry atomic.Int64 // producer.id.expiration.ms
 }
 
 // OpenManager locks the directories, reads their meta.properties and checkpoints, and opens
@@ -73,6 +79,7 @@ func OpenManager(o ManagerOptions, configOf func(topic string) Config) (*Manager
 	m.handles = newHandles(o.FS, o.MaxOpenFiles, o.Logger)
 	m.bg.init()
 	m.clean.init(&m.o)
+	m.producerExpiry.Store(o.ProducerIDExpirationMs)
 	m.ahead.init()
 	if len(o.Dirs) == 0 {
 		return nil, fmt.Errorf("log.dirs is empty")

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"time"
 
 	"stet/internal/vfs"
 	"stet/zerocopy/batch"
@@ -224,6 +225,19 @@ func TestProducersExpire(t *testing.T) {
 	got := l.ActiveProducers()
 	if len(got) != 1 || got[0].ProducerID != 2 {
 		t.Fatalf("%v", got)
+	}
+	h := hdr() // of now, unlike idem's
+	h.Timestamp, h.ProducerID, h.ProducerEpoch, h.BaseSequence = e.clock.Now().UnixMilli(), 3, 0, 0
+	e.lead(l, plainAt(h, 1), 1, OriginClient)
+	e.clock.Advance(3 * time.Second)
+	e.m.ApplyRetention()
+	if got := l.ActiveProducers(); len(got) != 2 {
+		t.Fatalf("%v", got)
+	}
+	e.m.SetProducerIDExpirationMs(2000)
+	e.m.ApplyRetention()
+	if got := l.ActiveProducers(); len(got) != 1 || got[0].ProducerID != 2 {
+		t.Fatalf("after the setting changed: %v", got)
 	}
 }
 
