@@ -148,14 +148,16 @@ func TestReportsFromElsewhere(t *testing.T) {
 		"another schema":  {`{"schema":"stet.profile/1"}`, `has the schema "stet.profile/1"; "stet.loadgen/1" is expected`},
 		"a later schema":  {`{"schema":"stet.loadgen/2"}`, `"stet.loadgen/1" is expected`},
 		"no schema":       {`{"scenario":"lag"}`, "names no schema"},
+		"nothing in it":   {`{"schema":"stet.loadgen/1"}`, "is no whole report: it names no scenario"},
+		"no start":        {`{"schema":"stet.loadgen/1","scenario":"lag"}`, "no time at which it started"},
 		"schema a number": {`{"schema":7}`, `has the schema "7"`},
 		"text for number": {at(`"records":0`, `"records":"many"`), "load.records is of the kind string where a number"},
 		"object for list": {at(`"checks":[`, `"checks":{},"x":[`), "checks is of the kind object where a list"},
 		"started":         {at(`"started":"`, `"started":"x`), "started is not a time"},
 		"series":          {at(`"v":[1,2]`, `"v":[1]`), "series acknowledged has other numbers of times and values"},
-		"null series":     {`{"schema":"stet.loadgen/1","series":{"a":null}}`, "series a "},
+		"null series":     {at(`"series":{`, `"series":{"a":null,`), "series a "},
 		"count":           {at(`"count":207`, `"count":-207`), "histogram added_lag_ms has -207 samples"},
-		"percentile":      {`{"schema":"stet.loadgen/1","curves":{"a":[[100,1]]}}`, "curve a has a percentile 100"},
+		"percentile":      {at(`"series":{`, `"curves":{"a":[[100,1]]},"series":{`), "curve a has a percentile 100"},
 	} {
 		file := filepath.Join(dir, "x.json")
 		if err := os.WriteFile(file, []byte(c.text), 0o644); err != nil {

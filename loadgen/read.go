@@ -91,6 +91,9 @@ func unreadable(err error, size int) error {
 
 // consistent refuses what cannot have been measured, and makes lists of what may be absent.
 func (r *Report) consistent() error {
+	if r.Scenario == "" || r.Started.IsZero() {
+		return errors.New("is no whole report: it names no scenario, or no time at which it started")
+	}
 	for name, h := range r.Histograms {
 		if h.Count < 0 || h.Negative < 0 || h.Negative > h.Count {
 			return fmt.Errorf("is damaged: histogram %s has %d samples, %d of them negative", name, h.Count, h.Negative)

@@ -88,10 +88,15 @@ func Lag(ctx context.Context, source, destination, topic string, o Options) (*Re
 	if o.Progress != nil {
 		total := o.Warmup + o.Duration
 		stop = every(o, func(since time.Duration) string {
-			p50, _ := track.added.Quantile(.5)
-			p99, _ := track.added.Quantile(.99)
-			return fmt.Sprintf("lag %3.0f%%  %.1f MB acknowledged, added lag p50 %.2f ms p99 %.2f ms, %d batches on their way, %s left",
-				100*min(1, since.Seconds()/total.Seconds()), float64(run.bytes.Load())/1e6, p50, p99, track.waiting(), max(0, total-since).Round(time.Second))
+			ms := func(q float64) string {
+				v, ok := track.added.Quantile(q)
+				if !ok {
+					return "-"
+				}
+				return fmt.Sprintf("%.2f ms", v)
+			}
+			return fmt.Sprintf("lag %3.0f%%  %.1f MB acknowledged, added lag p50 %s p99 %s, %d batches on their way, %s left",
+				100*min(1, since.Seconds()/total.Seconds()), float64(run.bytes.Load())/1e6, ms(.5), ms(.99), track.waiting(), max(0, total-since).Round(time.Second))
 		})
 	}
 	stopRate := r.sample("acknowledged", "MB/s", rate(run.acked.Load))

@@ -75,6 +75,9 @@ func (t *target) layout(ctx context.Context, topic string) (*layout, error) {
 	return nil, fmt.Errorf("%s: topic %s is not in the metadata", t.seeds, topic)
 }
 
+// leaderPatience bounds the wait for a new topic's leaders.
+const leaderPatience = time.Minute
+
 // ensureTopic finds the leaders of a topic, and creates it when it is missing and create is set.
 func (t *target) ensureTopic(ctx context.Context, topic string, create bool, partitions int) (*layout, error) {
 	l, err := t.layout(ctx, topic)
@@ -88,6 +91,8 @@ func (t *target) ensureTopic(ctx context.Context, topic string, create bool, par
 	case !create:
 		return nil, fmt.Errorf("%s: there is no topic %s: %w", t.seeds, topic, kerr.UnknownTopicOrPartition)
 	}
+	ctx, cancel := context.WithTimeout(ctx, leaderPatience)
+	defer cancel()
 	adm := kadm.NewClient(t.cl)
 	if _, cerr := adm.CreateTopic(ctx, int32(partitions), -1, nil, topic); cerr != nil {
 		return nil, fmt.Errorf("%s: topic %s could not be created: %w", t.seeds, topic, cerr)

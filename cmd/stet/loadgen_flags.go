@@ -160,11 +160,8 @@ func (f *loadFlags) parse() error {
 	f.throttleRates = nil
 	for _, s := range strings.FieldsFunc(f.rates, func(r rune) bool { return r == ',' }) {
 		r, err := loadgen.ParseRate(strings.TrimSpace(s))
-		if err != nil {
-			return usagef("--rates: %w", err)
-		}
-		if !r.Bytes {
-			return usagef("--rates: %q is no size per second such as 50MB", s)
+		if err != nil || !r.Bytes {
+			return usagef("--rates: %q is not a size per second above 0 and up to 1TB, such as 50MB", s)
 		}
 		f.throttleRates = append(f.throttleRates, int64(r.PerSecond))
 	}
