@@ -117,7 +117,7 @@ func (d *dataDir) checkpointOffsets(logs []*Log, sync bool) error {
 	recovery, start := map[topicPartition]int64{}, map[topicPartition]int64{}
 	changed := sync
 	for _, l := range logs {
-		if l.home != d {
+		if l.home != d || l.deleted {
 			continue
 		}
 		o := l.offsets()
@@ -177,9 +177,12 @@ func (d *dataDir) setWatermark(tp topicPartition, hw int64) {
 	}
 }
 
-// forgetWatermark drops the line of a partition that is deleted. d.mu is held.
-func (d *dataDir) forgetWatermark(tp topicPartition) {
-	delete(d.hw, tp)
+// disown ends the lines of a partition that is deleted: whoever still has the log does not write them again.
+func (d *dataDir) disown(l *Log) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l.deleted = true
+	delete(d.hw, l.tp)
 	d.hwStale = true
 }
 

@@ -383,7 +383,7 @@ func (d *dataDir) checkpointAll(logs []*Log, points map[*Log]offsets) error {
 	defer d.mu.Unlock()
 	recovery, start := map[topicPartition]int64{}, map[topicPartition]int64{}
 	for _, l := range logs {
-		if l.home != d {
+		if l.home != d || l.deleted {
 			continue
 		}
 		o := points[l]

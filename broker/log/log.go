@@ -24,6 +24,7 @@ type Log struct {
 	nameless    bool // its identity could not be read
 	dir         string
 	home        *dataDir
+	deleted     bool // its lines in the directory's checkpoints are no more its own; under home.mu
 	cfg         atomic.Pointer[Config]
 	retention   atomic.Bool
 	failure     atomic.Pointer[error]

@@ -53,6 +53,7 @@ type Manager struct {
 	settled map[topicPartition]settled // as the file has it, without what was deleted since
 	applied bool                       // ImageApplied was called
 	refused map[topicPartition]refusal
+	stuck   map[topicPartition]*Log // deleted, but their directories could not be renamed
 
 	settledStale bool       // the file has lines of deleted partitions
 	settledDue   bool       // all partitions have to be looked at
@@ -75,7 +76,7 @@ type Manager struct {
 // locked by another process (vfs.ErrLocked), not writable, or of another cluster or node.
 func OpenManager(o ManagerOptions, configOf func(topic string) Config) (*Manager, error) {
 	o.setDefaults()
-	m := &Manager{o: o, clusterID: o.ClusterID, configOf: configOf, logs: map[topicPartition]*Log{}, refused: map[topicPartition]refusal{}, entries: make(chan struct{}, maxEntrySyncs)}
+	m := &Manager{o: o, clusterID: o.ClusterID, configOf: configOf, logs: map[topicPartition]*Log{}, refused: map[topicPartition]refusal{}, stuck: map[topicPartition]*Log{}, entries: make(chan struct{}, maxEntrySyncs)}
 	m.handles = newHandles(o.FS, o.MaxOpenFiles, o.Logger)
 	m.bg.init()
 	m.clean.init(&m.o)
@@ -208,6 +209,11 @@ func (m *Manager) Create(topic string, partition int32, id [16]byte, incarnation
 			return nil, err
 		}
 	}
+	if l := m.stuck[tp]; l != nil && l.home.err() == nil { // nothing is made in a directory that is offline
+		if err := m.discard(l); err != nil {
+			return nil, err
+		}
+	}
 	if was {
 		l := m.lostPartition(tp, id, before, cfg)
 		m.logs[tp] = l
@@ -300,17 +306,25 @@ func (m *Manager) delete(l *Log) error {
 	m.clean.forgetLog(l)
 	delete(m.logs, l.tp)
 	m.forgetSettled(l.tp)
+	if d := m.dirOf(l); d != nil {
+		d.disown(l)
+	}
+	return m.discard(l)
+}
+
+// discard moves the directory of a deleted log away. As long as it cannot be, nothing is made in its place: the new one
+// would begin with the old one's records.
+func (m *Manager) discard(l *Log) error {
+	d := m.dirOf(l)
 	to := filepath.Join(filepath.Dir(l.dir), deletedDirName(l.tp))
 	err := m.o.FS.Rename(l.dir, to)
 	if err != nil && !isNotExist(err) {
+		if d != nil {
+			m.stuck[l.tp] = l
+		}
 		return fmt.Errorf("%w: delete %s: %w", ErrStorage, l.dir, err)
 	}
-	d := m.dirOf(l)
-	if d != nil {
-		d.mu.Lock()
-		d.forgetWatermark(l.tp)
-		d.mu.Unlock()
-	}
+	delete(m.stuck, l.tp)
 	if d != nil && (err == nil || d.err() == nil) { // else it went with its volume
 		d.mu.Lock()
 		d.gone[l.tp] = true

@@ -140,6 +140,7 @@ func (m *Manager) saveSettled() error {
 // forgetSettled is of a partition that was deleted. A line that a crash leaves in the file does no harm: a topic that is
 // made again has another incarnation. m.mu is held.
 func (m *Manager) forgetSettled(tp topicPartition) {
+	m.settledDue = true // it may be in a list that is being written
 	if _, ok := m.settled[tp]; ok {
 		delete(m.settled, tp)
 		m.settledStale = true
