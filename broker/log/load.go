@@ -457,7 +457,7 @@ func openPartition(m *Manager, dir string, tp topicPartition, cfg Config, from l
 	defer l.mu.Unlock()
 	var err error
 	if l.id, l.incarnation, err = readIdentity(m.o.FS, dir); err != nil {
-		l.nameless = true
+		l.nameless.Store(true)
 	} else {
 		err = l.open(from)
 	}

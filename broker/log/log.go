@@ -21,7 +21,7 @@ type Log struct {
 	tp          topicPartition
 	id          [16]byte
 	incarnation int64
-	nameless    bool // its identity could not be read
+	nameless    atomic.Bool // its identity could not be read
 	dir         string
 	home        *dataDir
 	deleted     bool // its lines in the directory's checkpoints are no more its own; under home.mu

@@ -194,12 +194,12 @@ func (m *Manager) Create(topic string, partition int32, id [16]byte, incarnation
 	before, was := m.settled[tp]
 	was = was && before.incarnation == incarnation
 	if l := m.logs[tp]; l != nil {
-		if l.nameless || (l.id == id && l.incarnation == incarnation) {
+		if l.nameless.Load() || (l.id == id && l.incarnation == incarnation) {
 			l.SetConfig(cfg)
 			return l, nil
 		}
 		if err := l.identityLost(); err != nil {
-			l.nameless = true
+			l.nameless.Store(true)
 			_ = l.fail("open", err)
 			return l, nil
 		}

@@ -76,7 +76,7 @@ func decodeSettled(p []byte) (map[topicPartition]settled, error) {
 func (l *Log) settling(listed settled) (line settled, settles bool) {
 	line = settled{l.incarnation, filepath.Dir(l.dir)}
 	l.mu.Lock()
-	durable := !l.newborn && !l.nameless && l.Err() == nil
+	durable := !l.newborn && !l.nameless.Load() && l.Err() == nil
 	l.mu.Unlock()
 	return line, durable || listed.incarnation == line.incarnation && listed.dir != ""
 }
