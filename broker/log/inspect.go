@@ -31,6 +31,23 @@ func DecodeSnapshot(p []byte) ([]SnapshotEntry, error) {
 	return snapshotEntries(entries), nil
 }
 
+// SmallFiles are the files of a partition's directory that have neither offsets nor batches: who it belongs to, and where a
+// cleaner came to.
+var SmallFiles = []string{metadataFile, incarnationFile, compactedFile}
+
+// CheckSmallFile says what is wrong with the content of one of SmallFiles.
+func CheckSmallFile(name string, p []byte) (err error) {
+	switch name {
+	case metadataFile:
+		_, err = decodeMetadata(p)
+	case incarnationFile:
+		_, err = decodeIncarnation(p)
+	case compactedFile:
+		_, err = decodeCompacted(p)
+	}
+	return err
+}
+
 // ParseSnapshot is DecodeSnapshot of a file whose CRC32C is known to be wrong, to find the
 // entry that is.
 func ParseSnapshot(p []byte) ([]SnapshotEntry, error) {

@@ -110,6 +110,16 @@ func (c *check) surroundings() {
 	parent, tp := filepath.Dir(c.dir), filepath.Base(c.dir)
 	_, err := os.Stat(filepath.Join(parent, cleanMarker))
 	c.clean = err == nil
+	for _, name := range log.SmallFiles {
+		file := filepath.Join(c.dir, name)
+		p, err := os.ReadFile(file)
+		if err == nil {
+			err = log.CheckSmallFile(name, p)
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			c.p.badFile(file, "%v", err)
+		}
+	}
 	if p, err := os.ReadFile(filepath.Join(c.dir, compactedName)); err == nil {
 		for l := range strings.Lines(string(p)) {
 			if v, ok := strings.CutPrefix(strings.TrimSpace(l), "compacted: "); ok {
