@@ -96,6 +96,11 @@ func alterResource(img *meta.Image, env *Env, r *kmsg.IncrementalAlterConfigsReq
 	if err := a.table.CheckAll(next); err != nil {
 		return nil, a.invalid(err)
 	}
+	if a.table == configs.Mirror && seen["source.cluster.id"] {
+		if err := refuseSelf(img, next); err != nil {
+			return nil, err
+		}
+	}
 	var recs []meta.Record
 	for _, k := range slices.Sorted(maps.Keys(seen)) {
 		was, had := old[k]

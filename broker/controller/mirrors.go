@@ -42,8 +42,19 @@ func createMirror(img *meta.Image, env *Env, req *mirrormsg.CreateMirrorRequest)
 	if err := configs.Mirror.CheckAll(set); err != nil {
 		return nil, mirrormsg.Errorf(kerr.InvalidConfig, "%v", err)
 	}
+	if err := refuseSelf(img, set); err != nil {
+		return nil, err
+	}
 	recs := []meta.Record{&meta.CreateMirror{Name: name, ID: env.newID(img)}}
 	return append(recs, configDiff(meta.Resource{Type: meta.ResourceMirror, Name: name}, nil, set)...), nil
+}
+
+// refuseSelf refuses a mirror whose source is said to be this cluster.
+func refuseSelf(img *meta.Image, config map[string]string) error {
+	if id := config["source.cluster.id"]; id != "" && id == img.ClusterID() {
+		return mirrormsg.Errorf(kerr.InvalidConfig, "source.cluster.id=%s is this cluster itself; a cluster cannot mirror itself.", id)
+	}
+	return nil
 }
 
 // DeleteMirror removes a mirror whose topics are all stopped, and sets them free.

@@ -2,19 +2,55 @@ package mirror
 
 import (
 	"context"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"stet/broker/meta"
+	"stet/broker/meta/configs"
 	"stet/broker/mirrormsg"
+	"stet/fetcher/source"
 )
 
-// CreateMirror answers CreateMirror. The source need not be there.
+// CreateMirror answers CreateMirror. The source need not be there; where it is, it must not be this cluster.
 func (m *Manager) CreateMirror(ctx context.Context, req *mirrormsg.CreateMirrorRequest) *mirrormsg.CreateMirrorResponse {
-	resp, err := m.o.Controller.CreateMirror(ctx, req)
+	var resp *mirrormsg.CreateMirrorResponse
+	err := m.refuseSelf(ctx, req)
+	if err == nil {
+		resp, err = m.o.Controller.CreateMirror(ctx, req)
+	}
 	if err != nil {
 		resp = mirrormsg.NewPtrCreateMirrorResponse()
 		resp.ErrorCode, resp.ErrorMessage = mirrormsg.CodeAndMessage(err)
 	}
 	return resp
+}
+
+// selfPatience bounds the look at a source whose mirror is being created.
+const selfPatience = 2 * time.Second
+
+// refuseSelf looks whether a mirror that is being created points at this cluster. What the controller refuses anyway is
+// left to it, and a source that does not answer is looked at again at every later contact.
+func (m *Manager) refuseSelf(ctx context.Context, req *mirrormsg.CreateMirrorRequest) error {
+	img := m.o.Image()
+	config := map[string]string{}
+	for _, c := range req.Config {
+		if c.Value != nil {
+			config[c.Name] = *c.Value
+		}
+	}
+	o := source.Options{Mirror: req.MirrorName, BrokerID: m.o.Node, Pool: m.o.Pool, Logger: m.o.Logger, Dial: m.o.Dial}
+	if mirrormsg.CheckMirrorName(req.MirrorName) != nil || img.Mirror(req.MirrorName) != nil || configs.Mirror.CheckAll(config) != nil || o.ReadConfig(config) != nil {
+		return nil
+	}
+	src := source.New(o)
+	defer src.Close()
+	ctx, cancel := context.WithTimeout(ctx, selfPatience)
+	defer cancel()
+	if id, err := src.ClusterID(ctx); err == nil && id != "" && id == img.ClusterID() {
+		return mirrormsg.Errorf(kerr.InvalidConfig, "%v", selfError(config["bootstrap.servers"], id))
+	}
+	return nil
 }
 
 // DeleteMirror answers DeleteMirror.

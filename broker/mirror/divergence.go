@@ -79,12 +79,15 @@ func (d *driver) recover(ctx context.Context) error {
 	}
 	if end := d.part.LogEndOffset(); cut >= 0 && cut < end {
 		c := cutPlan{from: cut, to: end, restart: -1}
+		up := d.m.upstream(d.in.mirror)
+		if up == nil {
+			return errSuperseded
+		}
+		if err := up.verify(ctx); err != nil {
+			return err
+		}
 		if cut <= d.part.LogStartOffset() || d.part.NeedsFullCopy(cut) {
 			c.from = min(cut, d.part.LogStartOffset())
-			up := d.m.upstream(d.in.mirror)
-			if up == nil {
-				return errSuperseded
-			}
 			if c.restart, err = up.offset(ctx, p, d.topic, source.Earliest); err != nil {
 				return err
 			}
@@ -168,6 +171,9 @@ func (d *driver) gap(ctx context.Context, first int64) error {
 	}
 	if up.failOnGap() {
 		return operator(fmt.Errorf("the source has deleted offsets %d to %d before they were copied, and mirror.on.gap is fail", end, first))
+	}
+	if err := up.verify(ctx); err != nil {
+		return err
 	}
 	d.lag.forgetCaughtUp() // it begins anew
 	if err := d.write(mirrorstate.Mirroring, func(r *mirrormsg.PartitionState) { d.noteEvent(r, EventGap, end, first) }); err != nil {

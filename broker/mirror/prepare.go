@@ -27,6 +27,11 @@ func (d *driver) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.cuts() {
+		if err := up.verify(ctx); err != nil {
+			return err
+		}
+	}
 	if c.restart >= 0 {
 		d.lag.forgetCaughtUp() // it begins anew
 	}

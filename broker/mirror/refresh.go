@@ -137,8 +137,8 @@ func (u *upstream) refresh(ctx context.Context) {
 		u.m.syncError(u.name, s.name)
 		u.log.Debug("refresh step failed", "step", s.name, "err", err)
 		var f *failure
-		if errors.As(err, &f) && f.kind == failSource {
-			return // the others would find the same
+		if errors.As(err, &f) && (f.kind == failSource || f.kind == failOperator) {
+			return // the others would find the same, or ask another cluster than the one that is mirrored
 		}
 	}
 }

@@ -128,7 +128,7 @@ func startFilters(req *mirrormsg.StartMirrorTopicsRequest) (include, exclude fil
 
 // resolve finds the request's topics at the source. Names that are not there are refused one by one.
 func (u *upstream) resolve(ctx context.Context, req *mirrormsg.StartMirrorTopicsRequest, include, exclude filter) (found []source.Topic, refused []mirrormsg.MirrorTopicResult, err error) {
-	if err := u.check(ctx); err != nil {
+	if err := u.verify(ctx); err != nil {
 		return nil, nil, err
 	}
 	var names []string

@@ -209,6 +209,13 @@ func (u *upstream) check(ctx context.Context) error {
 	if checked {
 		return nil
 	}
+	return u.askID(ctx, src)
+}
+
+// verify is check that asks in any case: what follows cannot be taken back.
+func (u *upstream) verify(ctx context.Context) error { return u.askID(ctx, u.source()) }
+
+func (u *upstream) askID(ctx context.Context, src *source.Source) error {
 	id, err := src.ClusterID(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -219,7 +226,18 @@ func (u *upstream) check(ctx context.Context) error {
 	return u.checkID(ctx, id)
 }
 
+// selfError refuses a source that is this cluster: the copy would be the original, and what is cut there is gone for good.
+func selfError(bootstrap, id string) error {
+	return fmt.Errorf("bootstrap.servers=%s is this cluster itself (cluster id %s); a cluster cannot mirror itself, set it to the cluster that is to be mirrored", bootstrap, id)
+}
+
 func (u *upstream) checkID(ctx context.Context, id string) error {
+	if id != "" && id == u.m.o.Image().ClusterID() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.checked, u.fatal = false, selfError(u.config["bootstrap.servers"], id)
+		return operator(u.fatal)
+	}
 	want := u.clusterID()
 	if want == "" {
 		holds, err := u.m.o.Controller.SetSourceClusterID(ctx, u.name, u.id, id)
