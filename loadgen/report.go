@@ -28,6 +28,8 @@ type Report struct {
 	Checks     []Check            `json:"checks"`
 	// NotValid says why the figures do not count; empty: they do.
 	NotValid []string `json:"not_valid"`
+	// Left says in which state the mirror was left, where it is not as it was before, with the command that changes that.
+	Left []string `json:"left,omitempty"`
 	// Curves are the percentile curves of the histograms: [percentile, ms] pairs.
 	Curves map[string][][2]float64 `json:"curves,omitempty"`
 	// Series are values over the time of the run.

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-
-	"stet/broker/mirrormsg"
 )
 
 // CatchupOptions say what is drained.
@@ -38,27 +36,43 @@ func Catchup(ctx context.Context, o CatchupOptions) (*Report, error) {
 	if err := f.findTopics(ctx); err != nil {
 		return nil, err
 	}
+	if _, err := startCPU(o.CPU); err != nil { // before anything is changed
+		return nil, err
+	}
 	r := newReport("catchup", o.Options)
 	r.Parameters["mirror"], r.Parameters["topics"], r.Parameters["fill_bytes"] = o.Mirror, f.topics, o.Fill
-	if err := f.pause(ctx, true); err != nil {
-		return nil, err
+	err = f.catchup(ctx, o, r)
+	if back := f.takeBack(ctx, r); back != nil {
+		err = errors.Join(err, back)
+	}
+	r.judge(evidence{cancelled: ctx.Err() != nil, ended: err})
+	if r.Load.Bytes == 0 && err == nil {
+		return r, fmt.Errorf("%w: the mirror had nothing to copy; give --fill", ErrNothing)
+	}
+	return r, err
+}
+
+// catchup makes the backlog and measures how it is copied. Its end may leave the topics paused: takeBack.
+func (f *failover) catchup(ctx context.Context, o CatchupOptions, r *Report) error {
+	if err := f.pause(ctx); err != nil {
+		return err
 	}
 	if o.Fill > 0 {
 		if err := f.fill(ctx, o.Fill); err != nil {
-			return nil, errors.Join(err, f.pause(ctx, false))
+			return err
 		}
 	}
 	before, err := f.stored(ctx)
 	if err != nil {
-		return nil, errors.Join(err, f.pause(ctx, false))
+		return err
 	}
 	cpu, err := startCPU(o.CPU)
 	if err != nil {
-		return nil, errors.Join(err, f.pause(ctx, false))
+		return err
 	}
 	start := time.Now()
-	if err := f.pause(ctx, false); err != nil {
-		return nil, err
+	if err := f.resume(ctx); err != nil {
+		return err
 	}
 	stop := func() {}
 	if o.Progress != nil {
@@ -83,6 +97,9 @@ func Catchup(ctx context.Context, o CatchupOptions) (*Report, error) {
 	}))
 	err = f.drained(ctx)
 	took := time.Since(start)
+	if err == nil { // without a source nobody knows what it still had
+		err = f.sourceAnswers(ctx)
+	}
 	stop()
 	sampled()
 	after, serr := f.stored(ctx)
@@ -91,50 +108,8 @@ func Catchup(ctx context.Context, o CatchupOptions) (*Report, error) {
 	}
 	r.Load.Bytes = after - before
 	r.Throughput.MBPerSec = float64(r.Load.Bytes) / 1e6 / took.Seconds()
-	r.judge(evidence{cancelled: ctx.Err() != nil, ended: err})
 	cpu.perGiB(r, r.Load.Bytes)
-	if r.Load.Bytes == 0 && err == nil {
-		return r, fmt.Errorf("%w: the mirror had nothing to copy; give --fill", ErrNothing)
-	}
-	return r, err
-}
-
-// pause pauses or resumes the topics.
-func (f *failover) pause(ctx context.Context, on bool) error {
-	var results []mirrormsg.MirrorTopicResult
-	var code int16
-	if on {
-		req := mirrormsg.NewPtrPauseMirrorTopicsRequest()
-		req.MirrorName = f.o.Mirror
-		for _, n := range f.topics {
-			t := mirrormsg.NewPauseMirrorTopicsRequestTopic()
-			t.TopicName = n
-			req.Topics = append(req.Topics, t)
-		}
-		resp, err := req.RequestWith(ctx, f.dst.cl)
-		if err != nil {
-			return fmt.Errorf("pause: %w", err)
-		}
-		code, results = resp.ErrorCode, resp.Topics
-	} else {
-		req := mirrormsg.NewPtrResumeMirrorTopicsRequest()
-		req.MirrorName = f.o.Mirror
-		for _, n := range f.topics {
-			t := mirrormsg.NewResumeMirrorTopicsRequestTopic()
-			t.TopicName = n
-			req.Topics = append(req.Topics, t)
-		}
-		resp, err := req.RequestWith(ctx, f.dst.cl)
-		if err != nil {
-			return fmt.Errorf("resume: %w", err)
-		}
-		code, results = resp.ErrorCode, resp.Topics
-	}
-	errs := []error{mirrormsg.ErrorForCode(code)}
-	for i := range results {
-		errs = append(errs, refusedTopic(&results[i]))
-	}
-	return errors.Join(errs...)
+	return err
 }
 
 // fill writes bytes of record values, spread over the topics, as fast as they are acknowledged.

@@ -87,6 +87,9 @@ type failover struct {
 	stop, ack, read, gap *Recorder
 	tried, failed        int
 	lastErr              string
+	undos                []undo   // what takeBack does
+	paused               []string // topics that resume resumes
+	leaders              []string // at the source
 }
 
 func msOf(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kadm"
 )
 
 // ThrottleOptions say which rates are set one after the other, and for how long.
@@ -17,16 +15,14 @@ type ThrottleOptions struct {
 }
 
 const (
-	keyThrottledReplicas = "mirror.replication.throttled.replicas"
-	keyThrottledRate     = "mirror.replication.throttled.rate"
-	throttleSample       = 100 * time.Millisecond
-	throttleTolerance    = 0.02 // SPEC section 12, over ten seconds
-	throttleWorst        = 1.2  // and in any second
+	throttleSample    = 100 * time.Millisecond
+	throttleTolerance = 0.02 // SPEC section 12, over ten seconds
+	throttleWorst     = 1.2  // and in any second
 )
 
 // RunThrottle makes a backlog, throttles the mirror's topics at one rate after the
-// other while it drains, and compares what was copied with what was set. The
-// settings are taken back at the end.
+// other while it drains, and compares what was copied with what was set. At the
+// end the throttle is what it was before, however the run ends.
 func RunThrottle(ctx context.Context, o ThrottleOptions) (*Report, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -47,112 +43,111 @@ func RunThrottle(ctx context.Context, o ThrottleOptions) (*Report, error) {
 	if err := f.findTopics(ctx); err != nil {
 		return nil, err
 	}
-	var need int64
-	for _, r := range o.Rates {
-		need += int64(float64(r) * o.Each.Seconds() * throttleWorst)
-	}
-	if err := f.pause(ctx, true); err != nil {
-		return nil, err
-	}
-	resumed := false
-	defer func() {
-		// Whatever happens, nothing stays throttled or paused.
-		bg, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
-		defer cancel()
-		_ = f.throttle(bg, 0, false)
-		if !resumed {
-			_ = f.pause(bg, false)
-		}
-	}()
-	if err := f.fill(ctx, max(need, o.Fill)); err != nil {
-		return nil, err
-	}
 	r := newReport("throttle", o.Options)
 	r.Parameters["mirror"], r.Parameters["topics"], r.Parameters["each_s"] = o.Mirror, f.topics, o.Each.Seconds()
-	if err := f.throttle(ctx, o.Rates[0], true); err != nil {
-		return nil, err
-	}
-	before, err := f.stored(ctx)
-	if err != nil {
-		return nil, err
-	}
-	resumed = true
-	if err := f.pause(ctx, false); err != nil {
-		return nil, err
-	}
-	stop := r.sample("copied", "MB/s", rate(func() int64 {
-		n, err := f.stored(ctx)
-		if err != nil {
-			return 0
-		}
-		return n
-	}))
-	defer stop()
-	for i, rate := range o.Rates {
-		if i > 0 {
-			if err = f.throttle(ctx, rate, true); err != nil {
-				break
-			}
-		}
-		var res ThrottleResult
-		if res, err = f.measureRate(ctx, rate, o.Each); err != nil {
-			break
-		}
-		r.Throttle = append(r.Throttle, res)
-		name := fmt.Sprintf("rate %d", rate)
-		r.check(name, res.Error <= 100*throttleTolerance && res.Error >= -100*throttleTolerance, "%.2f %% off over the time after the first second", res.Error)
-		r.check(name+" worst second", res.Worst1s <= throttleWorst, "%.2f times the rate", res.Worst1s)
-		if o.Progress != nil {
-			left := time.Duration(len(o.Rates)-1-i) * o.Each
-			fmt.Fprintf(o.Progress, "throttle: set %.1f MB/s, achieved %.1f MB/s, %s left\n", float64(rate)/1e6, res.Achieved/1e6, left)
-		}
-		// What is no longer behind is not held back by the throttle.
-		lagging, failed, perr := f.progress(ctx)
-		if err = perr; err == nil && failed != "" {
-			err = errors.New(failed)
-		} else if err == nil && lagging == "" {
-			err = fmt.Errorf("the backlog was copied before the step of %.1f MB/s was over; give a larger --fill", float64(rate)/1e6)
-		}
-		if err != nil {
-			break
-		}
-	}
-	if now, serr := f.stored(ctx); serr == nil {
-		r.Load.Bytes = now - before
+	err = f.throttle(ctx, o, r)
+	if back := f.takeBack(ctx, r); back != nil {
+		err = errors.Join(err, back)
 	}
 	r.judge(evidence{cancelled: ctx.Err() != nil, ended: err})
 	return r, err
 }
 
-// throttle sets the rate and the replicas it applies to, or with on false removes both.
-func (f *failover) throttle(ctx context.Context, rate int64, on bool) error {
-	adm := kadm.NewClient(f.dst.cl)
-	star, text := "*", fmt.Sprint(rate)
-	replicas, limit := kadm.AlterConfig{Op: kadm.SetConfig, Name: keyThrottledReplicas, Value: &star}, kadm.AlterConfig{Op: kadm.SetConfig, Name: keyThrottledRate, Value: &text}
-	if !on {
-		replicas.Op, replicas.Value = kadm.DeleteConfig, nil
-		limit.Op, limit.Value = kadm.DeleteConfig, nil
-	}
-	brokers, err := adm.ListBrokers(ctx)
+// throttle makes the backlog and measures one rate after the other. What it changed stays so: takeBack.
+func (f *failover) throttle(ctx context.Context, o ThrottleOptions, r *Report) error {
+	previous, err := f.readThrottle(ctx)
 	if err != nil {
 		return err
 	}
-	var ids []int32
-	for _, b := range brokers {
-		ids = append(ids, b.NodeID)
+	var least int64
+	for _, r := range o.Rates {
+		least += int64(float64(r) * o.Each.Seconds() * throttleWorst)
 	}
-	br, err := adm.AlterBrokerConfigs(ctx, []kadm.AlterConfig{limit}, ids...)
+	if err := f.pause(ctx); err != nil {
+		return err
+	}
+	if err := f.fill(ctx, max(least, o.Fill)); err != nil {
+		return err
+	}
+	set := func(rate int64) func(context.Context) error {
+		return func(ctx context.Context) error { return f.writeThrottle(ctx, previous.throttled(rate)) }
+	}
+	err = f.change(ctx, set(o.Rates[0]), undo{
+		do: func(ctx context.Context) error { return f.writeThrottle(ctx, previous) },
+		left: func(failed error) string {
+			return fmt.Sprintf("the throttle may be the one of this run (%v); to put back what was set:\n  %s", failed, previous.commands(f.o.Destination))
+		},
+	})
 	if err != nil {
 		return err
 	}
-	tr, err := adm.AlterTopicConfigs(ctx, []kadm.AlterConfig{replicas}, f.topics...)
+	before, err := f.stored(ctx)
 	if err != nil {
 		return err
 	}
-	for _, r := range append(br, tr...) {
-		if r.Err != nil {
-			return fmt.Errorf("%s: %w %s", r.Name, r.Err, r.ErrMessage)
+	watched, unwatch, err := f.watchSource(ctx)
+	if err != nil {
+		return err
+	}
+	defer unwatch()
+	if err := f.resume(ctx); err != nil {
+		return err
+	}
+	copied := before
+	stop := r.sample("copied", "MB/s", rate(func() int64 {
+		if n, err := f.stored(watched); err == nil {
+			copied = n
 		}
+		return copied - before
+	}))
+	defer stop()
+	for i, rate := range o.Rates {
+		if i > 0 {
+			sctx, cancel := lasting(watched, changePatience)
+			err = set(rate)(sctx)
+			if cancel(); err != nil {
+				break
+			}
+		}
+		if err = f.step(watched, r, rate, o.Each); err != nil {
+			break
+		}
+		if o.Progress != nil {
+			left := time.Duration(len(o.Rates)-1-i) * o.Each
+			fmt.Fprintf(o.Progress, "throttle: set %.1f MB/s, achieved %.1f MB/s, %s left\n", float64(rate)/1e6, r.Throttle[i].Achieved/1e6, left)
+		}
+	}
+	if now, serr := f.stored(ctx); serr == nil {
+		r.Load.Bytes = now - before
+	}
+	return err
+}
+
+// step measures one rate.
+func (f *failover) step(ctx context.Context, r *Report, rate int64, each time.Duration) error {
+	res, err := f.measureRate(ctx, rate, each)
+	if err == nil { // a source that went at the end is not seen by the watch yet
+		err = f.sourceAnswers(ctx)
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	if err != nil {
+		return err
+	}
+	r.Throttle = append(r.Throttle, res)
+	name := fmt.Sprintf("rate %d", rate)
+	r.check(name, res.Error <= 100*throttleTolerance && res.Error >= -100*throttleTolerance, "%.2f %% off over the time after the first second", res.Error)
+	r.check(name+" worst second", res.Worst1s <= throttleWorst, "%.2f times the rate", res.Worst1s)
+	// What is no longer behind is not held back by the throttle.
+	lagging, failed, err := f.progress(ctx)
+	switch {
+	case err != nil:
+		return err
+	case failed != "":
+		return errors.New(failed)
+	case lagging == "":
+		return fmt.Errorf("the backlog was copied before the step of %.1f MB/s was over; give a larger --fill", float64(rate)/1e6)
 	}
 	return nil
 }

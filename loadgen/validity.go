@@ -2,6 +2,7 @@ package loadgen
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -42,10 +43,11 @@ func judge(e evidence) []Check {
 	rule := func(name string, ok bool, format string, args ...any) {
 		out = append(out, Check{Name: name, OK: ok, Detail: fmt.Sprintf(format, args...), Validity: true})
 	}
-	if e.ended != nil {
-		rule("ended", false, "early: %v", e.ended)
-	} else if e.cancelled {
+	switch {
+	case e.cancelled && (e.ended == nil || errors.Is(e.ended, context.Canceled)):
 		rule("ended", false, "early: interrupted")
+	case e.ended != nil:
+		rule("ended", false, "early: %v", e.ended)
 	}
 	if e.errors > 0 {
 		rule("errors", false, "%d, the last: %s", e.errors, e.lastErr)

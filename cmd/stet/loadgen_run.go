@@ -62,6 +62,9 @@ func (f *loadFlags) run(cmd *cobra.Command, scenario func(context.Context, *load
 	if report.Failover != nil {
 		fmt.Printf("the topics are stopped now; to mirror again: stet mirrors --bootstrap-server %s --start --topics '%s' --mirror %s\n", f.destination, f.re, f.mirror)
 	}
+	for _, left := range report.Left {
+		fmt.Println(left)
+	}
 	for _, out := range f.outputs() {
 		if out.file == "" {
 			continue
