@@ -74,16 +74,18 @@ type mailbox struct {
 	retry     bool
 	refreshed bool  // the source's metadata about the topic have changed
 	fatal     error // needs an operator, whatever the state
-	down      error // the source broker in downBroker cannot be reached
-	downAt    int32
-	fetch     []fetcher.Event
-	keep      bool    // the time of being at the source's end is to be stored
-	unended   unended // a transaction of which the source may not have the marker any more,
-	unendedBy uint64  // found by the assignment with this token; 0: none
+	// identified: the source of a changed configuration was found to be the right cluster
+	identified bool
+	down       error // the source broker in downBroker cannot be reached
+	downAt     int32
+	fetch      []fetcher.Event
+	keep       bool    // the time of being at the source's end is to be stored
+	unended    unended // a transaction of which the source may not have the marker any more,
+	unendedBy  uint64  // found by the assignment with this token; 0: none
 }
 
 func (b *mailbox) empty() bool {
-	return !b.poked && !b.retry && !b.refreshed && b.fatal == nil && b.down == nil && len(b.fetch) == 0 && !b.keep && b.unendedBy == 0
+	return !b.poked && !b.retry && !b.refreshed && !b.identified && b.fatal == nil && b.down == nil && len(b.fetch) == 0 && !b.keep && b.unendedBy == 0
 }
 
 // news says whether there is something for a MIRRORING partition to look at.
@@ -194,6 +196,7 @@ func (d *driver) run() {
 		if !d.refreshIntent() {
 			return // somebody closes us
 		}
+		d.identify()
 		a := decide(d.situation())
 		if a.kind == actIdle {
 			d.leave()
@@ -295,7 +298,7 @@ func (d *driver) step(a action) {
 	var err error
 	if fatal := d.events.fatal; fatal != nil && d.state().Running() && d.in.mode == meta.MirrorActive {
 		d.events.fatal = nil
-		err = operator(fatal)
+		err = fatal
 	} else {
 		err = d.do(ctx, a)
 	}
@@ -384,7 +387,7 @@ func (d *driver) fail(ctx context.Context, f *failure) {
 	}
 	d.unassign()
 	attempt := d.rec.RetryAttempt
-	if f.kind == failOperator {
+	if f.final() {
 		attempt = -1
 	}
 	err := d.write(mirrorstate.Failed, func(r *mirrormsg.PartitionState) {

@@ -22,6 +22,9 @@ const (
 	failSource
 	// failOperator needs an operator: attempt -1.
 	failOperator
+	// failIdentity is failOperator for a source that is another cluster than it should be: once the mirror's configuration
+	// leads to the right one again, the operator has done what was needed.
+	failIdentity
 )
 
 // failure is why a partition becomes FAILED.
@@ -30,17 +33,24 @@ type failure struct {
 	// broker is the source broker that has to be reached again, -1 for any; of failSource.
 	broker int32
 	err    error
+	// generation of the mirror's configuration that led to the wrong cluster, and the id that it should have had, "" if none
+	// was known yet; of failIdentity.
+	generation uint64
+	want       string
 }
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-func counted(err error) error  { return &failure{failCounted, -1, err} }
-func patient(err error) error  { return &failure{failPatient, -1, err} }
-func operator(err error) error { return &failure{failOperator, -1, err} }
+func counted(err error) error  { return &failure{kind: failCounted, broker: -1, err: err} }
+func patient(err error) error  { return &failure{kind: failPatient, broker: -1, err: err} }
+func operator(err error) error { return &failure{kind: failOperator, broker: -1, err: err} }
 func unreachable(broker int32, err error) error {
-	return &failure{failSource, broker, err}
+	return &failure{kind: failSource, broker: broker, err: err}
 }
+
+// final says that only an operator can help: attempt -1.
+func (f *failure) final() bool { return f.kind == failOperator || f.kind == failIdentity }
 
 // maxPatience bounds the back-off of failPatient.
 const maxPatience = 5 * time.Second
@@ -59,7 +69,7 @@ func classify(err error) *failure {
 	if errors.As(err, &f) {
 		return f
 	}
-	return &failure{failCounted, -1, err}
+	return &failure{kind: failCounted, broker: -1, err: err}
 }
 
 // sourceError classifies the error of a question to the source: codes of the partition are

@@ -786,26 +786,6 @@ func TestCoordinatorAway(t *testing.T) {
 	w.untilEqual(tp, 0)
 }
 
-func TestAnotherCluster(t *testing.T) {
-	w := newWorld(t, 1)
-	tp := w.source.CreateTopic("t", 1)
-	w.createMirror()
-	w.startTopics("t")
-	w.untilState("t", 0, "MIRRORING")
-	w.eventually("the id is kept", func() error {
-		if w.image().Config(meta.ResourceMirror, "m")["source.cluster.id"] != w.source.ID {
-			return errors.New("not yet")
-		}
-		return nil
-	})
-	w.source.Change(func() { w.source.ID = "another" })
-	s := w.untilState("t", 0, "FAILED")
-	if s.RetryAttempt != -1 || !strings.Contains(s.Error, "another") {
-		t.Errorf("%+v", s)
-	}
-	_ = tp
-}
-
 func TestRefusals(t *testing.T) {
 	w := newWorld(t, 1)
 	w.source.CreateTopic("t", 1)

@@ -232,7 +232,7 @@ func (d *driver) afterRefresh(ctx context.Context) error {
 	p, err := d.sourcePartition(ctx, time.Minute)
 	if err != nil {
 		var f *failure
-		if errors.As(err, &f) && f.kind != failOperator {
+		if errors.As(err, &f) && !f.final() {
 			return nil // the fetcher sees for itself whether the source is there
 		}
 		return err

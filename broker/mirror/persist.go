@@ -117,6 +117,7 @@ func (d *driver) transition(to mirrorstate.State) error {
 			if d.failed != nil && d.failed.kind == failCounted {
 				r.RetryAttempt++
 			}
+			r.RetryAttempt = max(r.RetryAttempt, 0) // the operator has corrected what was wrong
 			d.stats.retries.Add(1)
 		case from == mirrorstate.Paused:
 			r.RetryAttempt = max(r.RetryAttempt, 0) // the operator has looked at it

@@ -137,7 +137,7 @@ func (u *upstream) refresh(ctx context.Context) {
 		u.m.syncError(u.name, s.name)
 		u.log.Debug("refresh step failed", "step", s.name, "err", err)
 		var f *failure
-		if errors.As(err, &f) && (f.kind == failSource || f.kind == failOperator) {
+		if errors.As(err, &f) && (f.kind == failSource || f.final()) {
 			return // the others would find the same, or ask another cluster than the one that is mirrored
 		}
 	}
@@ -145,17 +145,14 @@ func (u *upstream) refresh(ctx context.Context) {
 
 // refreshCheck compares the cluster id. All partitions of a mirror whose source is another cluster become FAILED.
 func (u *upstream) refreshCheck(ctx context.Context, _ *meta.Image, _ []*meta.Topic) error {
-	id, err := u.source().ClusterID(ctx)
-	if err != nil {
-		u.noted(err)
-		return sourceError(-1, err)
-	}
-	u.noted(nil)
-	err = u.checkID(ctx, id)
+	err := u.verify(ctx)
 	var f *failure
-	if errors.As(err, &f) && f.kind == failOperator {
+	if err == nil || errors.As(err, &f) && f.kind != failSource {
+		u.noted(nil)
+	}
+	if f != nil && f.final() {
 		for _, d := range u.m.driversOf(u.name) {
-			d.post(func(b *mailbox) { b.fatal = f.err })
+			d.post(func(b *mailbox) { b.fatal = f })
 		}
 	}
 	return err

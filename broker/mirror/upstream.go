@@ -52,12 +52,14 @@ type upstream struct {
 	topics  map[string]described
 	missing map[string]missing
 	checked bool
-	cluster string   // by configuration, or as learned
-	fatal   error    // the cluster id differs
-	err     error    // why the source cannot be used now, nil if it can
-	blocked []string // topics that match mirror.topics.include and cannot be mirrored: their names are taken here
-	waiting map[*driver]int32
-	down    map[int32]*time.Timer
+	cluster string // by configuration, or as learned
+	fatal   error  // the source is another cluster
+	// generation counts changes of which cluster the source is; checkedGen is the one whose source was found to be the right one.
+	generation, checkedGen uint64
+	err                    error    // why the source cannot be used now, nil if it can
+	blocked                []string // topics that match mirror.topics.include and cannot be mirrored: their names are taken here
+	waiting                map[*driver]int32
+	down                   map[int32]*time.Timer
 
 	askingMirrors             chan struct{} // full while DescribeMirrors is out
 	pairsAnswer, statesAnswer mirrorsAnswer
@@ -98,6 +100,9 @@ func (u *upstream) configure(config map[string]string) {
 	u.config = maps.Clone(config)
 	u.exclude, _ = parseFilter(configs.MirrorValue(config, "mirror.topic.properties.exclude")) // checked when it was set
 	if id := config["source.cluster.id"]; id != u.cluster {
+		if u.cluster != "" { // else it was just learned
+			u.generation++
+		}
 		u.cluster, u.checked = id, false
 	}
 	changed := oldSrc == nil
@@ -112,6 +117,7 @@ func (u *upstream) configure(config map[string]string) {
 			u.err = nil
 		}
 		u.src, u.checked = source.New(o), false
+		u.generation++
 	}
 	src := u.src
 	u.mu.Unlock()
@@ -199,62 +205,6 @@ func (u *upstream) kick() {
 	case u.kicked <- struct{}{}:
 	default:
 	}
-}
-
-// check makes sure that the source is the cluster that it was, and learns its id at the first contact (SPEC section 8).
-func (u *upstream) check(ctx context.Context) error {
-	u.mu.Lock()
-	checked, src := u.checked, u.src
-	u.mu.Unlock()
-	if checked {
-		return nil
-	}
-	return u.askID(ctx, src)
-}
-
-// verify is check that asks in any case: what follows cannot be taken back.
-func (u *upstream) verify(ctx context.Context) error { return u.askID(ctx, u.source()) }
-
-func (u *upstream) askID(ctx context.Context, src *source.Source) error {
-	id, err := src.ClusterID(ctx)
-	if err != nil {
-		if ctx.Err() == nil {
-			u.noted(err)
-		}
-		return sourceError(-1, err)
-	}
-	return u.checkID(ctx, id)
-}
-
-// selfError refuses a source that is this cluster: the copy would be the original, and what is cut there is gone for good.
-func selfError(bootstrap, id string) error {
-	return fmt.Errorf("bootstrap.servers=%s is this cluster itself (cluster id %s); a cluster cannot mirror itself, set it to the cluster that is to be mirrored", bootstrap, id)
-}
-
-func (u *upstream) checkID(ctx context.Context, id string) error {
-	if id != "" && id == u.m.o.Image().ClusterID() {
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		u.checked, u.fatal = false, selfError(u.config["bootstrap.servers"], id)
-		return operator(u.fatal)
-	}
-	want := u.clusterID()
-	if want == "" {
-		holds, err := u.m.o.Controller.SetSourceClusterID(ctx, u.name, u.id, id)
-		if err != nil {
-			return patient(fmt.Errorf("keeping the source's cluster id: %w", err))
-		}
-		want = holds
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.cluster, u.fatal, u.checked = want, nil, true
-	if id != want {
-		u.checked = false
-		u.fatal = fmt.Errorf("the source's cluster id is %s, not %s: it is another cluster than the one that was mirrored", id, want)
-		return operator(u.fatal)
-	}
-	return nil
 }
 
 // describe returns a topic's metadata, at most maxAge old; 0: asked for now.
