@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -223,6 +224,42 @@ func TestFailedAppend(t *testing.T) {
 		time.Sleep(2 * reloadPause)
 		if v, err := get(r, "a"); v != "1" || err != nil {
 			t.Errorf("a is %q, %v", v, err)
+		}
+	})
+}
+
+// TestReloadsBackOff: a disk that stays full is tried less and less often; one that was well meanwhile as at first.
+func TestReloadsBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := NewMemLog()
+		var buf strings.Builder
+		r := New(Options[*kv]{Topic: "t", NewMachine: func(int32) *kv { return &kv{m: map[string]string{}} }, Logger: slog.New(slog.NewTextHandler(&buf, nil))})
+		defer r.Close()
+		lead(r, 1, log)
+		try := func(d time.Duration) (failures int) {
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+				if err := set(r, "a", "1"); errors.Is(err, kerr.CoordinatorNotAvailable) {
+					failures++
+				}
+			}
+			synctest.Wait()
+			return failures
+		}
+		log.Fail(errors.New("disk full"))
+		if n := try(10 * time.Minute); n < 20 || n > 26 { // 1, 2, 4, 8, 16 s and then every 30 s
+			t.Errorf("%d failed appends in ten minutes", n)
+		}
+		if n := strings.Count(buf.String(), "loading it again"); n > 26 {
+			t.Errorf("%d lines in ten minutes", n)
+		}
+		log.Fail(nil)
+		time.Sleep(maxReloadPause)
+		if err := set(r, "a", "2"); err != nil {
+			t.Fatal(err)
+		}
+		log.Fail(errors.New("disk full"))
+		if n := try(2 * reloadPause); n != 2 {
+			t.Errorf("%d failed appends in two seconds after it was well", n)
 		}
 	})
 }

@@ -91,6 +91,8 @@ type shard[M Machine] struct {
 	// lastWriter is that of the last batch, which was appended at flushed.
 	lastWriter any
 	flushed    time.Time
+	// appended says that an append has succeeded since the last load.
+	appended bool
 }
 
 // task is an operation in the queue. answer is nil for timers.
@@ -147,12 +149,18 @@ func (s *shard[M]) stop(err error) {
 	s.signal()
 }
 
-// How long a shard waits before it loads again after an append or a load failed.
-const reloadPause = time.Second
+// How long a shard waits before it loads again after an append or a load failed: doubling while nothing succeeds, as on
+// a disk that is full or gone. A shard that has appended, or lasted, begins anew.
+const (
+	reloadPause    = time.Second
+	maxReloadPause = 30 * time.Second
+)
 
 func (s *shard[M]) run() {
 	defer close(s.done)
+	wait := reloadPause
 	for {
+		began := time.Now()
 		err := s.load()
 		if err == nil {
 			err = s.serve()
@@ -160,8 +168,12 @@ func (s *shard[M]) run() {
 		if s.finish(err) {
 			return
 		}
-		s.r.o.Logger.Error("coordinator partition failed, loading it again", "topic", s.r.o.Topic, "partition", s.partition, "error", err)
-		pause := time.NewTimer(reloadPause)
+		if s.appended || time.Since(began) >= maxReloadPause {
+			wait = reloadPause
+		}
+		s.r.o.Logger.Error("coordinator partition failed, loading it again", "topic", s.r.o.Topic, "partition", s.partition, "after", wait, "error", err)
+		pause := time.NewTimer(wait)
+		wait = min(2*wait, maxReloadPause)
 		for waiting := true; waiting; {
 			select {
 			case <-pause.C:
@@ -178,7 +190,7 @@ func (s *shard[M]) run() {
 
 func (s *shard[M]) load() error {
 	s.machine = s.r.o.NewMachine(s.partition)
-	s.after, s.pending, s.waiting, s.size, s.writer, s.lastWriter = nil, nil, nil, 0, nil, nil
+	s.after, s.pending, s.waiting, s.size, s.writer, s.lastWriter, s.appended = nil, nil, nil, 0, nil, nil, false
 	// Timers of this life only.
 	life := new(bool)
 	*life = true
@@ -381,7 +393,7 @@ func (s *shard[M]) flush() error {
 		if err != nil {
 			return appendError(err)
 		}
-		s.end = end
+		s.end, s.appended = end, true
 		s.lastWriter, s.flushed = s.writer, time.Now()
 		s.pending, s.size, s.writer = nil, 0, nil
 	}
