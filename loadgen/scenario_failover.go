@@ -38,6 +38,11 @@ func Failover(ctx context.Context, o FailoverOptions) (*Report, error) {
 	if o.SourcePID != 0 && o.Rounds > 1 {
 		return nil, errors.New("--source-pid kills the source, so --rounds must be 1")
 	}
+	if o.SourcePID != 0 {
+		if err := syscall.Kill(o.SourcePID, 0); err != nil { // before the first round, not after its load
+			return nil, fmt.Errorf("--source-pid %d: %w", o.SourcePID, err)
+		}
+	}
 	f := &failover{o: o, stop: NewRecorder(), ack: NewRecorder(), read: NewRecorder(), gap: NewRecorder()}
 	var err error
 	if f.src, err = openTarget(o.Source); err != nil {
@@ -75,6 +80,7 @@ func Failover(ctx context.Context, o FailoverOptions) (*Report, error) {
 	r.add("first_ack_ms", f.ack)
 	r.add("first_read_ms", f.read)
 	r.add("write_gap_ms", f.gap)
+	r.Left = append(r.Left, f.stoppedNow(ctx))
 	r.judge(evidence{errors: r.Load.Errors, lastErr: f.lastErr, cancelled: ctx.Err() != nil, ended: err})
 	r.check("writable", f.failed == 0, "%d of %d partitions did not become writable and readable", f.failed, f.tried)
 	return r, err
@@ -90,6 +96,7 @@ type failover struct {
 	undos                []undo   // what takeBack does
 	paused               []string // topics that resume resumes
 	leaders              []string // at the source
+	sent                 string   // the last request that moves the topics: sentStop, sentStart or none
 }
 
 func msOf(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
@@ -199,7 +206,11 @@ func (f *failover) round(ctx context.Context, r *Report) error {
 			return fmt.Errorf("--source-pid %d: %w", f.o.SourcePID, err)
 		}
 	}
+	f.sent = sentStop
 	sw, err := stopAndProbe(ctx, f.dst, f.o.Mirror, f.topics, probes)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if err != nil {
 		return err
 	}
@@ -275,6 +286,9 @@ func (m *manifest) before(t time.Time) *manifest {
 	return out
 }
 
+// restartPatience is how long the topics may take to mirror again and catch up between two rounds.
+const restartPatience = time.Minute
+
 // restart starts the topics again and waits until they mirror and have caught up.
 func (f *failover) restart(ctx context.Context) error {
 	req := mirrormsg.NewPtrStartMirrorTopicsRequest()
@@ -284,7 +298,13 @@ func (f *failover) restart(ctx context.Context) error {
 		rt.TopicName = t
 		req.Topics = append(req.Topics, rt)
 	}
-	resp, err := req.RequestWith(ctx, f.dst.cl)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	f.sent = sentStart
+	sctx, done := lasting(ctx, changePatience)
+	defer done()
+	resp, err := req.RequestWith(sctx, f.dst.cl)
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
@@ -295,34 +315,18 @@ func (f *failover) restart(ctx context.Context) error {
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	wctx, cancel := context.WithTimeout(ctx, restartPatience)
 	defer cancel()
-	want := map[string]bool{}
-	for _, t := range f.topics {
-		want[t] = true
+	err = f.drained(wctx)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case wctx.Err() == nil || err == nil:
+		return err
 	}
-	for {
-		m, err := describeMirror(ctx, f.dst.cl, f.o.Mirror)
-		if err != nil {
-			return err
-		}
-		ready := true
-		state := ""
-		for _, t := range m.Topics {
-			for _, p := range t.Partitions {
-				if want[t.TopicName] && (p.State != "MIRRORING" || p.Lag != 0) {
-					ready = false
-					state = fmt.Sprintf("%s-%d is %s with lag %d", t.TopicName, p.PartitionIndex, p.State, p.Lag)
-				}
-			}
-		}
-		if ready {
-			return nil
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("after a minute %s", state)
-		}
+	lagging, _, err := f.progress(ctx)
+	if err != nil {
+		return err
 	}
+	return fmt.Errorf("%s after the start %s", restartPatience, lagging)
 }

@@ -59,9 +59,6 @@ func (f *loadFlags) run(cmd *cobra.Command, scenario func(context.Context, *load
 	}
 	report.Command, report.Version = "stet "+strings.Join(os.Args[1:], " "), version
 	report.WriteText(os.Stdout)
-	if report.Failover != nil {
-		fmt.Printf("the topics are stopped now; to mirror again: stet mirrors --bootstrap-server %s --start --topics '%s' --mirror %s\n", f.destination, f.re, f.mirror)
-	}
 	for _, left := range report.Left {
 		fmt.Println(left)
 	}
