@@ -59,13 +59,14 @@ const (
 
 // ParseRate reads "20MB" (bytes per second) or "5000" (records per second).
 func ParseRate(s string) (Rate, error) {
-	if n, err := strconv.ParseFloat(s, 64); err == nil || errors.Is(err, strconv.ErrRange) {
+	text := strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(s), "/s"))
+	if n, err := strconv.ParseFloat(text, 64); err == nil || errors.Is(err, strconv.ErrRange) {
 		if !(n > 0 && n <= maxRecordRate) { // NaN is neither
 			return Rate{}, fmt.Errorf("%q is not above 0 and at most %.0f records per second", s, maxRecordRate)
 		}
 		return Rate{PerSecond: n}, nil
 	}
-	b, err := ParseSize(strings.TrimSuffix(s, "/s"))
+	b, err := ParseSize(text)
 	if err != nil {
 		return Rate{}, fmt.Errorf("%q is neither records per second nor a size per second such as 20MB", s)
 	}
@@ -93,10 +94,10 @@ var units = []struct {
 
 // ParseSize reads bytes: "64MiB", "1GB", "16384".
 func ParseSize(s string) (int64, error) {
-	text, factor := s, 1.0
+	text, factor := strings.TrimSpace(s), 1.0
 	for _, u := range units {
-		if strings.HasSuffix(s, u.suffix) {
-			text, factor = strings.TrimSuffix(s, u.suffix), u.factor
+		if cut, ok := strings.CutSuffix(text, u.suffix); ok {
+			text, factor = cut, u.factor
 			break
 		}
 	}

@@ -171,6 +171,17 @@ func TestParse(t *testing.T) {
 			t.Errorf("size %q was taken", in)
 		}
 	}
+	for in, want := range map[string]Rate{
+		" 5": {PerSecond: 5}, "5 ": {PerSecond: 5}, "\t5000\n": {PerSecond: 5000}, "5/s": {PerSecond: 5}, " 1e3": {PerSecond: 1000},
+		" 5MB": {PerSecond: 5e6, Bytes: true}, "5MB ": {PerSecond: 5e6, Bytes: true}, "5 MB/s ": {PerSecond: 5e6, Bytes: true}, " 5B": {PerSecond: 5, Bytes: true},
+	} {
+		if got, err := ParseRate(in); err != nil || got != want {
+			t.Errorf("ParseRate(%q) = %+v, %v, want %+v", in, got, err, want)
+		}
+	}
+	if n, err := ParseSize(" 64MiB "); err != nil || n != 64<<20 {
+		t.Errorf("%d, %v", n, err)
+	}
 	if r, err := ParseRate("20MB"); err != nil || !r.Bytes || r.Records(1000) != 20000 {
 		t.Errorf("20MB: %+v, %v", r, err)
 	}
