@@ -30,6 +30,27 @@ func CheckFile(file string) error {
 	return err
 }
 
+// SameFile says that two names are those of one regular file, also through a link, or when it is not there yet.
+func SameFile(a, b string) bool {
+	sa, erra := os.Stat(a)
+	sb, errb := os.Stat(b)
+	if erra == nil && errb == nil {
+		return sa.Mode().IsRegular() && os.SameFile(sa, sb)
+	}
+	return erra != nil && errb != nil && resolve(a) == resolve(b)
+}
+
+// resolve is the absolute name of a file that may be missing, its folder's links followed.
+func resolve(file string) string {
+	if abs, err := filepath.Abs(file); err == nil {
+		file = abs
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(file)); err == nil {
+		return filepath.Join(dir, filepath.Base(file))
+	}
+	return file
+}
+
 // WriteFile makes a file of what write writes. On an error, such as a full disk, the file
 // that stood there before is untouched. Devices and pipes are written as they are.
 func WriteFile(file string, write func(io.Writer) error) error {

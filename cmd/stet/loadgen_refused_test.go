@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,6 +29,10 @@ func TestLoadgenRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		return f
+	}
+	kept := file("kept.json", `{"schema":"stet.loadgen/1"}`)
+	if err := errors.Join(os.Symlink("kept.json", filepath.Join(dir, "link")), os.Link(kept, filepath.Join(dir, "hard"))); err != nil {
+		t.Fatal(err)
 	}
 	with := func(base []string, more ...string) []string { return append(slices.Clone(base), more...) }
 	for _, c := range []struct {
@@ -88,6 +93,12 @@ func TestLoadgenRefuses(t *testing.T) {
 		{"report", []string{file("p.json", `{"schema":"stet.profile/1"}`)}, 1, `p.json has the schema "stet.profile/1"; "stet.loadgen/1" is expected`},
 		{"report", []string{file("x.hlog", "#[Histogram log format version 1.3]\n")}, 1, "x.hlog is an HdrHistogram log, as --hdr writes; a file written with --json is expected"},
 		{"report", []string{file("cut.json", `{"schema":"stet.loa`)}, 1, "cut.json is cut off after 19 bytes"},
+		{"report", []string{kept, "--html", kept}, 2, "--html " + kept + " is the report " + kept + ", which would be lost"},
+		{"report", []string{kept, "--html", filepath.Join(dir, "link")}, 2, "which would be lost"},
+		{"report", []string{kept, "--html", filepath.Join(dir, "hard")}, 2, "which would be lost"},
+		{"report", []string{kept, "--html", dir + "/../" + filepath.Base(dir) + "/kept.json"}, 2, "which would be lost"},
+		{"produce", with(nobody, "--json", filepath.Join(dir, "new"), "--hdr", dir+"/./new"), 2, "--json and --hdr name the same file"},
+		{"produce", with(nobody, "--json", kept, "--manifest", filepath.Join(dir, "link")), 2, "--json and --manifest name the same file"},
 		{"report", []string{filepath.Join(dir, "nope.json")}, 1, "nope.json: no such file or directory"},
 	} {
 		out, errs, code := testkit.Stet(t, append([]string{"loadgen", c.scenario}, c.args...)...)
@@ -104,6 +115,9 @@ func TestLoadgenRefuses(t *testing.T) {
 				t.Errorf("%s: speaks of %q:\n%s", what, word, errs)
 			}
 		}
+	}
+	if b, err := os.ReadFile(kept); err != nil || string(b) != `{"schema":"stet.loadgen/1"}` {
+		t.Errorf("the input is now %q, %v", b, err)
 	}
 }
 

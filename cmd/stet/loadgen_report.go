@@ -23,6 +23,11 @@ func reportCommand() *cobra.Command {
 			if len(files) == 0 {
 				return usagef("loadgen report needs at least one report file")
 			}
+			for _, f := range files {
+				if page != "" && loadgen.SameFile(page, f) {
+					return usagef("--html %s is the report %s, which would be lost", page, f)
+				}
+			}
 			var reports []*loadgen.Report
 			for _, f := range files {
 				r, err := loadgen.ReadReport(f)

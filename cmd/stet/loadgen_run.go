@@ -23,6 +23,9 @@ func (f *loadFlags) run(cmd *cobra.Command, scenario func(context.Context, *load
 	if f.profileKind != "" {
 		defer profile.Start(profiles[f.profileKind], profile.ProfilePath("."), profile.NoShutdownHook, profile.Quiet).Stop()
 	}
+	if err := f.checkFiles(); err != nil {
+		return err
+	}
 	for _, out := range f.outputs() {
 		if out.file == "" {
 			continue
@@ -93,6 +96,19 @@ func (f *loadFlags) outputs() []output {
 		{"--html", f.htmlFile, func(r *loadgen.Report, file string) error { return writeHTML(file, []*loadgen.Report{r}) }},
 		{"--hdr", f.hdrFile, (*loadgen.Report).WriteHDR},
 	}
+}
+
+// checkFiles refuses two results in one file: the later one would be all that is left.
+func (f *loadFlags) checkFiles() error {
+	all := append(f.outputs(), output{flag: "--manifest", file: f.manifest})
+	for i, a := range all {
+		for _, b := range all[:i] {
+			if a.file != "" && b.file != "" && loadgen.SameFile(a.file, b.file) {
+				return usagef("%s and %s name the same file: %s", b.flag, a.flag, a.file)
+			}
+		}
+	}
+	return nil
 }
 
 // hint puts an error on one line and tells what helps.
