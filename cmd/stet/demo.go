@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"regexp"
 	"sort"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -85,7 +87,7 @@ func (f *demoFlags) run(ctx context.Context) (err error) {
 			return err
 		}
 		defer func() { _ = os.RemoveAll(d.dir) }() // what is left is in the temporary folder
-	} else if d.dir, err = filepath.Abs(d.dir); err != nil {
+	} else if d.dir, err = emptyDir(d.dir); err != nil {
 		return err
 	}
 	embedded := d.source == ""
@@ -141,6 +143,21 @@ func (f *demoFlags) run(ctx context.Context) (err error) {
 		return errSilent
 	}
 	return nil
+}
+
+// emptyDir is the absolute name of a folder that holds nothing, or is not there yet.
+func emptyDir(name string) (string, error) {
+	found, err := os.ReadDir(name)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, syscall.ENOTDIR):
+		return "", fmt.Errorf("--dir: %s is not a folder", name)
+	case err != nil:
+		return "", fmt.Errorf("--dir: %w", err)
+	case len(found) > 0:
+		return "", fmt.Errorf("--dir: %s is not empty; a demo needs a new or an empty folder", name)
+	}
+	return filepath.Abs(name)
 }
 
 func (d *demo) startBroker(ctx context.Context, name string, node int) (*broker.Broker, error) {

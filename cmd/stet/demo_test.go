@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -90,11 +91,18 @@ func sourceState(ctx context.Context, t *testing.T, addr string) string {
 // TestDemoRefuses: an empty source and wrong flags are an error, not a success that shows nothing.
 func TestDemoRefuses(t *testing.T) {
 	src := testkit.StartProcess(t, "")
+	used := t.TempDir()
+	file := filepath.Join(used, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for want, args := range map[string][]string{
-		"no topic":   {"--source", src.Addr, "--topics", "nothing.*"},
-		"refused":    {"--source", freeAddr(t)},
-		"--rate":     {"--rate", "fast"},
-		"--duration": {"--duration", "-1s"},
+		"no topic":                            {"--source", src.Addr, "--topics", "nothing.*"},
+		"refused":                             {"--source", freeAddr(t)},
+		"--rate":                              {"--rate", "fast"},
+		"--duration":                          {"--duration", "-1s"},
+		"--dir: " + used + " is not empty":    {"--dir", used},
+		"--dir: " + file + " is not a folder": {"--dir", file},
 	} {
 		out, errs, code := testkit.Stet(t, append([]string{"demo"}, args...)...)
 		if code == 0 || !strings.Contains(errs, want) || strings.Count(strings.TrimSpace(errs), "\n") > 0 && code == 1 {
