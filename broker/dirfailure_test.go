@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"stet/broker"
+	"stet/broker/mirrormsg"
 	"stet/internal/testkit"
 	"stet/internal/vfs"
 	"stet/zerocopy/batch"
@@ -278,4 +279,45 @@ func TestNoDirectoryLeft(t *testing.T) {
 	}
 	f.broken.Store(false)
 	f.stop(true)
+}
+
+// TestMirrorOnAFullDisk: with the directory of a mirror's partitions offline nobody is told that they are MIRRORING, also
+// where nothing can be stored any more.
+func TestMirrorOnAFullDisk(t *testing.T) {
+	var full atomic.Bool
+	w := newWorldOn(t, vfs.Inject(vfs.OS, func(op vfs.Op, _ string) error {
+		if full.Load() && writes[op] {
+			return syscall.ENOSPC
+		}
+		return nil
+	}))
+	busy, idle := w.src.CreateTopic("busy", 1), w.src.CreateTopic("idle", 1)
+	w.src.Produce(busy, 0, 2, 50)
+	w.src.Produce(idle, 0, 2, 50)
+	w.create()
+	w.startTopics("busy", "idle")
+	w.caughtUp()
+	full.Store(true)
+	w.src.Produce(busy, 0, 2, 50)
+	for deadline := time.Now().Add(20 * time.Second); ; <-time.After(10 * time.Millisecond) {
+		resp, err := mirrormsg.NewPtrDescribeMirrorsRequest().RequestWith(w.ctx, w.cl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		failed := 0
+		for _, p := range w.describe() {
+			if p.State == "FAILED" && p.ErrorCode == kerr.KafkaStorageError.Code && strings.Contains(kmsgText(p.ErrorMessage), "no space left") && p.DestinationOffset == 2 {
+				failed++
+			}
+		}
+		if failed == 2 && resp.ErrorMessage != nil && strings.Contains(*resp.ErrorMessage, "partitions of __mirror_state are offline") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%v, message %s", w.describe(), kmsgText(resp.ErrorMessage))
+		}
+	}
+	if m := counters(t, w.b); m[`stet_mirror_partitions{mirror="m",state="FAILED"}`] != 2 || m[`stet_mirror_partitions{mirror="m",state="MIRRORING"}`] != 0 {
+		t.Error("/metrics does not say FAILED")
+	}
 }

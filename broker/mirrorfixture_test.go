@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"stet/broker/mirrormsg"
 	"stet/internal/testkit"
 	"stet/internal/testkit/scripted"
+	"stet/internal/vfs"
 	"stet/zerocopy/batch"
 )
 
@@ -27,6 +29,7 @@ type world struct {
 	ctx  context.Context
 	src  *scripted.Cluster
 	dir  string
+	fs   vfs.FS // of the logs, nil: the operating system's
 	sets []string
 	b    *broker.Broker
 	cl   *kgo.Client
@@ -35,12 +38,17 @@ type world struct {
 
 const mirrorName = "m"
 
-func newWorld(t *testing.T, sets ...string) *world {
-	w := &world{t: t, ctx: testkit.Context(t), src: scripted.NewCluster(t, 2), dir: filepath.Join(t.TempDir(), "data")}
+func newWorld(t *testing.T, sets ...string) *world { return newWorldOn(t, nil, sets...) }
+
+// newWorldOn is a world whose logs are on a file system that fails when told to; the broker is not stopped cleanly then.
+func newWorldOn(t *testing.T, fs vfs.FS, sets ...string) *world {
+	w := &world{t: t, fs: fs, ctx: testkit.Context(t), src: scripted.NewCluster(t, 2), dir: filepath.Join(t.TempDir(), "data")}
 	w.sets = append([]string{"mirror.metadata.refresh.interval.ms=100", "mirror.failed.retry.max.backoff.ms=200"}, sets...)
 	w.start()
 	t.Cleanup(func() {
-		if w.b != nil {
+		if w.b != nil && fs != nil {
+			_ = w.b.Close(w.ctx)
+		} else if w.b != nil {
 			testkit.StopBroker(t, w.b)
 		}
 	})
@@ -49,11 +57,23 @@ func newWorld(t *testing.T, sets ...string) *world {
 
 func (w *world) start() {
 	w.t.Helper()
-	b, err := testkit.TryBroker(w.dir, w.sets...)
+	b, err := w.tryBroker()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.b, w.cl = b, testkit.Client(w.t, b.Addr(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+}
+
+func (w *world) tryBroker() (*broker.Broker, error) {
+	if w.fs == nil {
+		return testkit.TryBroker(w.dir, w.sets...)
+	}
+	cfg, err := broker.LoadConfig("", append([]string{"listeners=PLAINTEXT://127.0.0.1:0", "http.listener=127.0.0.1:0", "log.dirs=" + w.dir}, w.sets...))
+	if err != nil {
+		return nil, err
+	}
+	cfg.UseLogFS(w.fs)
+	return broker.Start(w.ctx, cfg, slog.New(slog.DiscardHandler), "test")
 }
 
 // restart stops the broker cleanly, lets f change its files, and starts it again.

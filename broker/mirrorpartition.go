@@ -20,6 +20,15 @@ func (m mirrorPartitions) Get(topic string, partition int32) mirror.Partition {
 	return nil
 }
 
+// Offline implements mirror.Partitions.
+func (m mirrorPartitions) Offline(topic string, partition int32) error {
+	r := m.b.replicas.Load()
+	if p := r.Get(topic, partition); p != nil {
+		return p.Log().Err()
+	}
+	return r.Failed(topic, partition)
+}
+
 // mirrorPartition is a partition as the mirror sees it.
 type mirrorPartition struct{ p *replica.Partition }
 

@@ -53,6 +53,9 @@ func (m *Manager) DescribeMirrors(ctx context.Context, req *mirrormsg.DescribeMi
 			if err := u.problem(); err != nil {
 				reasons = append(reasons, reason(img, name, err))
 			}
+			if text := m.statesOffline(img, name); text != "" {
+				reasons = append(reasons, text)
+			}
 			if text := u.unmirrored(); text != "" {
 				reasons = append(reasons, text)
 			}
@@ -88,6 +91,9 @@ func (m *Manager) describeStates(ctx context.Context, img *meta.Image, u *upstre
 		for i := range t.Partitions {
 			d := m.driver(t.ID, int32(i))
 			if d == nil {
+				if p, ok := m.describeMissing(img, t, int32(i)); ok {
+					dt.Partitions = append(dt.Partitions, p)
+				}
 				continue
 			}
 			p, v := m.describePartition(d, now)
@@ -116,7 +122,7 @@ func (m *Manager) describePartition(d *driver, now time.Time) (mirrormsg.Describ
 	}
 	if s.Error != "" {
 		p.ErrorMessage = &s.Error
-		p.ErrorCode = kerr.UnknownServerError.Code
+		p.ErrorCode = mirrormsg.CodeForError(s.cause)
 	}
 	v, _ := d.look()
 	for _, c := range v.cuts {
@@ -219,6 +225,7 @@ type PartitionStatus struct {
 	LagTime, LagAge   time.Duration
 	RetryAttempt      int16
 	Error             string
+	cause             error // with the code of Error; nil: UNKNOWN_SERVER_ERROR
 	Throttled         bool
 	// Totals since this broker leads the partition.
 	InBytes, InBatches, Retries, GapRecords, CutRecords, EpochBumps int64
@@ -241,6 +248,10 @@ func (m *Manager) partitionStatus(d *driver, now time.Time) PartitionStatus {
 		if st.Err != nil && s.Error == "" {
 			s.Error = st.Err.Error()
 		}
+	}
+	m.addOffline(&s, v)
+	if s.cause == nil {
+		s.cause = kerr.UnknownServerError
 	}
 	return s
 }

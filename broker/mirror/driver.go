@@ -104,6 +104,7 @@ type view struct {
 	upstream []string
 	report   *StopReport
 	caughtMs int64
+	stuck    stuck
 	// previousStop says that a FAILED partition failed while it was being stopped.
 	previousStop bool
 }

@@ -81,6 +81,8 @@ type Partition interface {
 type Partitions interface {
 	// Get returns nil for a partition that is not here.
 	Get(topic string, partition int32) Partition
+	// Offline is why the log of a partition that should be here cannot be used, or nil.
+	Offline(topic string, partition int32) error
 }
 
 // Controller is the metadata half of the mirror requests and what the mirror itself changes.

@@ -56,7 +56,11 @@ func (d *driver) read(ctx context.Context) error {
 				}
 			}
 			d.loaded()
+			d.setStuck(stuck{})
 			return nil
+		}
+		if n == stuckAfter {
+			d.setStuck(stuck{fmt.Errorf("its state cannot be read from %s: %w", mirrormsg.MirrorStateTopic, err), false})
 		}
 		if err := sleepBackoff(ctx, n, err); err != nil {
 			return err
@@ -193,6 +197,7 @@ func (d *driver) writeWith(to mirrorstate.State, change func(*mirrormsg.Partitio
 		epoch, err := d.writeOnce(req)
 		switch {
 		case err == nil:
+			d.setStuck(stuck{})
 			next.StateEpoch = epoch
 			d.rec = &next
 			if last != nil {
@@ -211,6 +216,9 @@ func (d *driver) writeWith(to mirrorstate.State, change func(*mirrormsg.Partitio
 		}
 		if n == 0 {
 			d.log.Warn("mirror state cannot be written yet", "mirror", d.in.mirror, "state", to.String(), "err", err)
+		}
+		if n == stuckAfter {
+			d.setStuck(cannotStore(to, &next, err))
 		}
 		if err := sleepBackoff(d.ctx, n, err); err != nil {
 			return err

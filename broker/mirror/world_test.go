@@ -37,6 +37,8 @@ type world struct {
 	mu        sync.Mutex
 	img       *meta.Image
 	logs      map[string]*fakeLog
+	offline   map[string]error // by topic-partition
+	hidden    string           // a topic whose logs could not be opened
 	states    map[string]*mirrormsg.PartitionState
 	pairs     map[string]map[string]mirrormsg.LastMirrorEpochs
 	clamps    []string
@@ -183,11 +185,18 @@ func (w *world) Get(topic string, partition int32) mirror.Partition {
 	return nil
 }
 
+// Offline implements mirror.Partitions.
+func (w *world) Offline(topic string, partition int32) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.offline[fmt.Sprintf("%s-%d", topic, partition)]
+}
+
 func (w *world) log(topic string, partition int32) *fakeLog {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := w.img.Topic(topic)
-	if t == nil || int(partition) >= len(t.Partitions) {
+	if t == nil || topic == w.hidden || int(partition) >= len(t.Partitions) {
 		return nil
 	}
 	k := fmt.Sprintf("%s-%d-%d", topic, partition, t.Incarnation)

@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"stet/broker/mirrormsg"
@@ -162,6 +163,14 @@ type partitionRow struct {
 	LastMirrorOffset  *int64  `json:"lastMirrorOffset"`
 	RetryAttempt      int16   `json:"retryAttempt"`
 	Error             *string `json:"error"`
+
+	code int16 // of Error
+}
+
+// hasFailed says whether --failed lists the partition: it is FAILED, or something here keeps it from getting on although
+// its state, the last one that could be stored, does not say so.
+func (r *partitionRow) hasFailed() bool {
+	return r.State == "FAILED" || r.code == kerr.KafkaStorageError.Code || r.code == kerr.CoordinatorNotAvailable.Code
 }
 
 func known(n int64) *int64 {
@@ -183,7 +192,7 @@ func rowsOf(resp *mirrormsg.DescribeMirrorsResponse) []partitionRow {
 					Mirror: mm.MirrorName, Topic: t.TopicName, TopicID: mirrormsg.UUIDString(t.TopicID), Partition: p.PartitionIndex,
 					SourceOffset: known(p.SourceOffset), DestinationOffset: known(p.DestinationOffset), Lag: known(p.Lag), LagMs: known(p.LagMs),
 					LagAgeMs: known(p.LagAgeMs), State: p.State, LastMirrorEpoch: known(int64(p.LastMirrorEpoch)),
-					LastMirrorOffset: known(p.LastMirrorOffset), RetryAttempt: p.RetryAttempt, Error: p.ErrorMessage,
+					LastMirrorOffset: known(p.LastMirrorOffset), RetryAttempt: p.RetryAttempt, Error: p.ErrorMessage, code: p.ErrorCode,
 				})
 			}
 		}
@@ -215,7 +224,7 @@ func (m mirrorClient) describe() error {
 	if m.f.failed {
 		kept := rows[:0]
 		for _, r := range rows {
-			if r.State == "FAILED" {
+			if r.hasFailed() {
 				kept = append(kept, r)
 			}
 		}
