@@ -45,6 +45,7 @@ type load struct {
 	acked                   atomic.Int64 // batch bytes from the first one on
 	errors                  atomic.Int64
 	unsent                  atomic.Int64 // records that were due and never sent
+	sent                    atomic.Int64 // records, from the first one on
 	last                    atomic.Int64 // ns after from: the last acknowledgement
 	lastErr                 atomic.Value
 	inFlight                *budget
@@ -101,27 +102,62 @@ func (l *load) watch(ctx context.Context, end time.Time) (stop func()) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
+		planned := time.NewTimer(time.Until(end) + maxOverrun) // what waited for its linger is sent by then
+		defer planned.Stop()
 		late := time.NewTimer(time.Until(end) + latePatience)
 		defer late.Stop()
-		select {
-		case <-ctx.Done():
-			grace := time.NewTimer(cancelPatience)
-			defer grace.Stop()
+		// grace waits a little for the answers to what is under way.
+		grace := func(ended <-chan struct{}) (answered bool) {
+			t := time.NewTimer(cancelPatience)
+			defer t.Stop()
 			select {
-			case <-grace.C:
+			case <-t.C:
+			case <-ended:
+			case <-done:
+				return true
+			}
+			return false
+		}
+		for {
+			select {
+			case <-planned.C:
+				err := l.hopeless(end)
+				if err == nil {
+					continue
+				}
+				if l.fail(err); grace(nil) {
+					return
+				}
+			case <-ctx.Done():
+				if grace(l.ended) {
+					return
+				}
+			case <-late.C:
+				l.fail(fmt.Errorf("%d MB were not answered %s after the end", (l.inFlightBytes()+999_999)/1_000_000, latePatience))
 			case <-l.ended:
 			case <-done:
 				return
 			}
-		case <-late.C:
-			l.fail(fmt.Errorf("%d MB were not answered %s after the end", (l.inFlightBytes()+999_999)/1_000_000, latePatience))
-		case <-l.ended:
-		case <-done:
+			l.halt()
 			return
 		}
-		l.halt()
 	})
 	return func() { close(done); wg.Wait() }
+}
+
+// hopeless says, when the schedule is over, that what is left of it cannot be sent in time at the rate that was seen, so
+// that there is nothing to wait for.
+func (l *load) hopeless(end time.Time) error {
+	rate, whole := l.o.Rate.Records(l.o.RecordSize), end.Sub(l.start)
+	sent := float64(l.sent.Load())
+	left := rate*whole.Seconds() - sent
+	seen := sent / time.Since(l.start).Seconds()
+	if rate <= 0 || sent == 0 || left <= seen*latePatience.Seconds() {
+		return nil
+	}
+	mb := float64(l.o.RecordSize) / 1e6
+	return fmt.Errorf("the target took %.0f records/s (%.1f MB/s) of %.0f (%.1f MB/s): the last %s of the schedule of %s, warm-up included, were not sent and will not be in %s",
+		seen, seen*mb, rate, rate*mb, time.Duration(left/rate*float64(time.Second)).Round(time.Millisecond), whole.Round(time.Millisecond), latePatience)
 }
 
 func (l *load) inFlightBytes() int64 {

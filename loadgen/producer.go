@@ -209,6 +209,7 @@ func (p *producer) send(step time.Duration) {
 	p.body[0], p.body[1] = header[split:], header[:split]
 	k.send(0, produceVersion, false, [][]byte{p.body[0], p.body[1], records}, l.o.Acks != 0, done)
 	p.free = time.Now()
+	l.sent.Add(int64(count))
 }
 
 func later(a, b time.Time) time.Time {
