@@ -259,6 +259,7 @@ func (l *loop) run() {
 		l.m.connected(l, conn.RTT())
 		l.proven = false
 		err = l.serve(ctx, conn)
+		l.settle(time.Now(), 0) // of a request that was not answered
 		l.connected.Store(false)
 		_ = conn.Close() // whatever it says, it is not used again
 		if err != nil && ctx.Err() == nil {

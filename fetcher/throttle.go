@@ -9,10 +9,10 @@ import (
 // than was reserved, and bytes that were read are never delayed.
 type Throttle interface {
 	// ReserveFor takes up to want bytes for one of those who share the rate by weight, but at least least or half of what a burst
-	// can hold. 0: ask again after retry, in time, for the place in the queue is kept.
+	// can hold. 0: ask again after retry, in time, for the share is kept.
 	ReserveFor(now time.Time, who any, weight int, least, want int64) (granted int64, retry time.Duration)
-	// Settle says how many bytes of a reservation were used.
-	Settle(now time.Time, granted, used int64)
+	// SettleFor says how many bytes of a reservation were used. The next one is expected soon afterwards.
+	SettleFor(now time.Time, who any, granted, used int64)
 }
 
 // leastReserved is what a request of a throttled loop is worth being sent for, in bytes.
@@ -47,7 +47,6 @@ func (l *loop) reserve(now time.Time, limit int32) (granted int32, wait time.Dur
 	if !l.key.throttled {
 		return limit, 0
 	}
-	l.settle(now, 0) // of a connection that broke
 	want := int64(limit)
 	if l.used == 0 {
 		want = min(want, idleReserved)
@@ -69,7 +68,7 @@ func (l *loop) reserve(now time.Time, limit int32) (granted int32, wait time.Dur
 func (l *loop) settle(now time.Time, used int64) {
 	if l.reserved > 0 {
 		l.used = used
-		l.m.o.Throttle.Settle(now, l.reserved, used)
+		l.m.o.Throttle.SettleFor(now, l, l.reserved, used)
 		l.reserved = 0
 	}
 }

@@ -110,7 +110,7 @@ func TestThrottleKeepsTheRate(t *testing.T) {
 							ends = append(ends, s.LogEndOffset())
 						}
 					}
-					if least, most := slices.Min(ends), slices.Max(ends); least < most*8/10 {
+					if least, most := slices.Min(ends), slices.Max(ends); least < most*85/100 {
 						t.Errorf("rate %d: the partitions are at %v", rate, ends)
 					}
 					if st, _ := r.m.Status("m", id(r.slow, 0)); !st.Throttled {

@@ -6,5 +6,5 @@
 // and the follower's throttle of replication inside a cluster; this release has one
 // broker and so no follower, and nothing calls it yet.
 //
-// It owns no goroutines. A Limiter has one lock, held for a few instructions.
+// It owns no goroutines. A Limiter has one lock, held for some passes over those who share it.
 package quota

@@ -12,21 +12,21 @@ import (
 // Unlimited is a rate that limits nothing.
 const Unlimited = math.MaxInt64
 
-// burst is how much of a second's bytes may be saved up: no second exceeds the
-// rate by more than this (SPEC section 12 allows 1.2 times).
-const burst = 0.1
+const (
+	// burst is how much of a second's bytes may be saved up for whoever comes: no second exceeds the
+	// rate by more than this (SPEC section 12 allows 1.2 times) while round trips are short.
+	burst = 0.1
+	// longBurst is how much of them there may be at all: what those whose round trips are longer than a burst earn meanwhile.
+	longBurst = 0.2
+)
 
 // longestWait is when to ask again at the latest: a rate of 0, or a debt at a low one, would be days.
 const longestWait = time.Minute
 
-const (
-	// leastWait is when to look again, at the earliest, whether somebody ahead has taken the turn, lookAgain at the latest.
-	leastWait, lookAgain = time.Millisecond, 25 * time.Millisecond
-	// nearlyFull is the part of what a burst can hold from which on the queue does not count.
-	nearlyFull = 0.75
-)
+// leastWait is when to look again, at the earliest, whether somebody ahead has taken the turn, lookAgain at the latest.
+const leastWait, lookAgain = time.Millisecond, 25 * time.Millisecond
 
-// leastTurn is the least that a turn gives in bytes, whatever the weight: less is less than a batch.
+// leastTurn is what a turn of somebody who uses little may always take, in bytes: less is less than a batch.
 const leastTurn = 4 << 10
 
 // longestDebt is how far bytes that nobody may hold back can push others away: the time over which a rate is judged.
@@ -36,30 +36,22 @@ const longestDebt = 10 // seconds
 // and what was reserved and did not come is given back, so bytes that were read
 // are never delayed. Only a single batch that is larger than what was reserved
 // makes a debt, which later reservations wait for. It is safe for concurrent use.
+//
+// Several who share it get the rate by their weights: what flows in is credited to those who use it (see user), and the bucket holds
+// the sum of the credits and of free, which is nobody's.
 type Limiter struct {
-	rate    atomic.Float64 // bytes per second, +Inf: unlimited; changed under mu
-	mu      sync.Mutex
-	tokens  float64
-	last    time.Time
-	waiting []waiter // in the order of service
+	rate  atomic.Float64 // bytes per second, +Inf: unlimited; changed under mu
+	mu    sync.Mutex
+	free  float64 // below 0: a debt of everybody
+	last  time.Time
+	users []user // those who asked lately
 }
-
-// waiter is somebody who was refused and told to come back.
-type waiter struct {
-	who    any
-	weight int
-	need   float64
-	due    time.Time
-}
-
-// patience is how long after its time a waiter keeps its place.
-const patience = 250 * time.Millisecond
 
 // NewLimiter starts with a rate and what a burst allows.
 func NewLimiter(now time.Time, bytesPerSecond int64) *Limiter {
 	l := &Limiter{last: now}
 	l.SetRate(now, bytesPerSecond)
-	l.tokens = l.capacity()
+	l.free = l.capacity(burst)
 	return l
 }
 
@@ -73,31 +65,25 @@ func (l *Limiter) SetRate(now time.Time, bytesPerSecond int64) {
 		r = math.Inf(1)
 	}
 	was := l.rate.Swap(r)
-	if math.IsInf(was, 1) { // nothing was counted
-		l.tokens = 0
+	if math.IsInf(was, 1) || math.IsInf(r, 1) { // nothing was counted, or will be
+		clear(l.users)
+		l.users, l.free = l.users[:0], 0
+		return
 	}
-	if !math.IsInf(r, 1) {
-		l.tokens = min(l.tokens, l.capacity())
+	if r < was && was > 0 {
+		l.slow(max(r, 0) / was)
 	}
 }
 
 // Limited says whether there is a rate at all.
 func (l *Limiter) Limited() bool { return !math.IsInf(l.rate.Load(), 1) }
 
-func (l *Limiter) capacity() float64 {
+// capacity is what so many seconds bring.
+func (l *Limiter) capacity(seconds float64) float64 {
 	if r := l.rate.Load(); r > 0 && !math.IsInf(r, 1) {
-		return max(r*burst, 1)
+		return max(r*seconds, 1)
 	}
 	return 0
-}
-
-func (l *Limiter) fill(now time.Time) {
-	if since := now.Sub(l.last); since > 0 {
-		if r := l.rate.Load(); !math.IsInf(r, 1) {
-			l.tokens = max(l.tokens, min(l.tokens+r*since.Seconds(), l.capacity()))
-		}
-		l.last = now
-	}
 }
 
 // Reserve takes up to want bytes, and at least least (or half of what a burst can
@@ -106,81 +92,92 @@ func (l *Limiter) Reserve(now time.Time, least, want int64) (granted int64, retr
 	return l.ReserveFor(now, nil, 1, least, want)
 }
 
-// ReserveFor is Reserve for one of several that share the rate: who is refused has a place in a queue, and nobody who comes later
-// is served before. While others wait, a turn gives at most half of what a burst can hold, times weight by the largest
-// weight among those who wait, so the rate is shared roughly by weight; not so with few users whose turns never meet in the queue, where
-// one may get several times the share of another. Who does not come back in time loses the place.
+// ReserveFor is Reserve for one of several that share the rate by weight: over some seconds everyone gets the part of the rate that its weight
+// says, or what it wants per round trip if that is less (round trips of up to 0.2 s are made up for), and what somebody does not use goes to the others by
+// their weights. Who is refused has a place in a queue, at the head of which are those that would be least ahead of their share after their
+// turn; while others wait a turn is a tenth of a second's share, at least least. For who is between two requests its share is kept, as long as those
+// usually take, 0.2 s at most; who does not come back loses it to the others another 0.2 s later.
 func (l *Limiter) ReserveFor(now time.Time, who any, weight int, least, want int64) (granted int64, retry time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := l.rate.Load()
 	if math.IsInf(r, 1) {
-		l.waiting = l.waiting[:0]
 		return want, 0
 	}
 	l.fill(now)
 	if r <= 0 {
 		return 0, longestWait
 	}
-	l.waiting = slices.DeleteFunc(l.waiting, func(w waiter) bool { return w.who != who && now.Sub(w.due) > patience })
-	at := slices.IndexFunc(l.waiting, func(w waiter) bool { return w.who == who })
-	heaviest := weight
-	for _, w := range l.waiting {
-		heaviest = max(heaviest, w.weight)
+	l.expire(now)
+	u := l.join(who)
+	u.ask(now, weight, float64(want))
+	if over := u.credit - u.cap(); over > 0 {
+		u.credit = u.cap()
+		l.free += l.spread(over, toAll)
 	}
+
+	s := l.survey(u, now)
 	// Not the whole bucket: what flows in until somebody asks who was told to come back would be lost.
-	turn := max(l.capacity()/2, 1)
-	need := min(float64(min(least, want)), turn)
-	if alone := len(l.waiting) == 0 || at == 0 && len(l.waiting) == 1; !alone {
-		share := max(turn*float64(weight)/float64(heaviest), min(leastTurn, turn))
-		want = min(want, int64(math.Ceil(share)))
-		need = min(float64(want), share)
+	turn := max(l.capacity(burst)/2, 1)
+	u.need = max(min(float64(least), u.most, turn), 1)
+	if s.contended {
+		u.need = max(u.need, min(u.most, turn, l.capacity(burst)*u.weight/s.weights))
 	}
-	ahead := 0.0
-	for i, w := range l.waiting {
-		if i == at {
-			break
-		}
-		ahead += w.need
+	left, ahead := s.tokens-s.kept, l.before(u, now)
+	if s.tokens < l.capacity(burst) { // one batch larger than a turn at a time
+		left -= s.expected
 	}
-	// Bytes that would soon be lost go to whoever asks: those ahead are late, or need less than they said.
-	first := ahead == 0 || l.tokens >= nearlyFull*l.capacity()
-	if first && l.tokens >= need-0.5 && l.tokens >= 0.5 { // half a byte of rounding
-		granted = max(int64(min(float64(want), l.tokens)), 1)
-		l.tokens -= float64(granted)
-		if at >= 0 {
-			l.waiting = slices.Delete(l.waiting, at, at+1)
-		}
+	if left >= l.capacity(burst) { // those ahead are late
+		ahead = min(ahead, max(left-u.need, 0))
+	}
+	if mine := max(left-ahead, s.own); mine >= u.need-0.5 { // half a byte of rounding
+		granted = max(int64(min(u.most, mine, max(u.need, max(l.free, 0)+u.credit))), 1)
+		free := min(max(l.free, 0), float64(granted))
+		l.free -= free
+		u.credit -= float64(granted) - free
+		u.take(now, float64(granted))
 		return granted, 0
 	}
-	missing := max(ahead+max(need, 1)-l.tokens, 1)
+	debt := max(-s.tokens, 0)
+	seconds := debt/r + (ahead+u.need-max(left, 0))/(r*s.growth)
 	if who != nil { // what others take or give back is not known; a debt is
-		missing = min(missing, max(-l.tokens, 0)+r*lookAgain.Seconds())
+		seconds = min(seconds, debt/r+lookAgain.Seconds())
 	}
-	retry = time.Duration(math.Ceil(min(missing/r, longestWait.Seconds()) * float64(time.Second)))
-	if ahead > 0 {
+	retry = time.Duration(math.Ceil(min(seconds, longestWait.Seconds()) * float64(time.Second)))
+	if ahead > 0 || s.kept > 0 {
 		retry = max(retry, leastWait)
 	}
-	w := waiter{who, weight, max(need, 1), now.Add(retry)}
-	if at < 0 {
-		l.waiting = append(l.waiting, w)
-	} else {
-		l.waiting[at] = w
-	}
+	retry = max(retry, 1)
+	u.wait(now, retry)
 	return 0, retry
 }
 
 // Settle says how many bytes of a reservation were used: fewer are given back,
 // more become a debt.
-func (l *Limiter) Settle(now time.Time, granted, used int64) {
+func (l *Limiter) Settle(now time.Time, granted, used int64) { l.SettleFor(now, nil, granted, used) }
+
+// SettleFor is Settle for a reservation of ReserveFor. A debt counts as taken by who made it. What it gives back
+// is not more than it has reserved at this rate.
+func (l *Limiter) SettleFor(now time.Time, who any, granted, used int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.Limited() {
 		return
 	}
 	l.fill(now)
+	unused := float64(granted) - float64(used)
+	i := slices.IndexFunc(l.users, func(u user) bool { return u.who == who })
+	if i < 0 {
+		l.free += min(unused, 0)
+		return
+	}
+	u := &l.users[i]
 	// What is given back counts in full, also beyond a burst: it was taken from it, and nothing flows in meanwhile.
-	l.tokens += float64(granted - used)
+	u.credit += u.settle(now, float64(granted), float64(used))
+	if over := u.credit - u.cap(); over > 0 && unused > 0 {
+		u.credit = u.cap()
+		l.free += l.spread(over, toAll)
+	}
 }
 
 // charge counts bytes that passed without having been reserved, since they may not be held back.
@@ -191,7 +188,7 @@ func (l *Limiter) charge(now time.Time, used int64) {
 		return
 	}
 	l.fill(now)
-	if floor := -longestDebt * l.rate.Load(); l.tokens > floor {
-		l.tokens = max(l.tokens-float64(used), floor)
+	if above := l.tokens() + longestDebt*l.rate.Load(); above > 0 {
+		l.free -= min(float64(used), above)
 	}
 }

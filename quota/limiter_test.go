@@ -170,8 +170,8 @@ func TestWaitsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRateIsSharedByWeight: several that share the limiter, with any delays between reservation and use, all get their turns, and together
-// the rate (TestThrottleKeepsTheRate of the fetcher shows what loops get in practice: within 20 % of each other); one that is told to come back and never does holds nobody up.
+// TestRateIsSharedByWeight: several that share the limiter, with any delays between reservation and use, get something like what their weights say, and together
+// the rate; one that is told to come back and never does holds nobody up. TestSharesAreFair says how much it is.
 func TestRateIsSharedByWeight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type user struct {
@@ -218,7 +218,7 @@ func TestRateIsSharedByWeight(t *testing.T) {
 			t.Fatalf("%d bytes in 10 seconds at a rate of %d", sum, rate)
 		}
 		for _, u := range users {
-			if want := sum * int64(u.weight) / weights; u.got < want/20 {
+			if want := sum * int64(u.weight) / weights; u.got < want/3 {
 				t.Errorf("weight %d of %d got %d of %d bytes", u.weight, weights, u.got, sum)
 			}
 		}
