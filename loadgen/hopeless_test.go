@@ -41,10 +41,10 @@ func slowServer(c net.Conn, each time.Duration) {
 }
 
 // slowRun runs a load against a server that answers a batch of ten records every 10 ms: 1000 records per second.
-func slowRun(t *testing.T, o Options) (*load, error, time.Duration) {
+func slowRun(t *testing.T, o Options) (l *load, took time.Duration, err error) {
 	t.Helper()
 	o.RecordSize, o.BatchSize, o.Acks, o.Producers, o.InFlight, o.Seed = 100, 10*110, -1, 1, 1, 1
-	l, err := newLoad(&layout{topic: "t", leaders: []string{"here"}}, o)
+	l, err = newLoad(&layout{topic: "t", leaders: []string{"here"}}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func slowRun(t *testing.T, o Options) (*load, error, time.Duration) {
 	}
 	start := time.Now()
 	err = l.run(t.Context())
-	return l, err, time.Since(start)
+	return l, time.Since(start), err
 }
 
 // TestHopelessRate: a rate that the target will never take ends the run with its schedule, and is said; what can still be
@@ -63,7 +63,7 @@ func slowRun(t *testing.T, o Options) (*load, error, time.Duration) {
 func TestHopelessRate(t *testing.T) {
 	for _, rate := range []float64{1e5, 1e8} {
 		synctest.Test(t, func(t *testing.T) {
-			l, err, took := slowRun(t, Options{Rate: Rate{PerSecond: rate}, Warmup: time.Second, Duration: time.Second, Linger: time.Millisecond})
+			l, took, err := slowRun(t, Options{Rate: Rate{PerSecond: rate}, Warmup: time.Second, Duration: time.Second, Linger: time.Millisecond})
 			if err == nil || !strings.Contains(err.Error(), "the target took ") || !strings.Contains(err.Error(), "s of the schedule of 2s, warm-up included, were not sent") || strings.Contains(err.Error(), "took 0 ") {
 				t.Fatalf("%v", err)
 			}
@@ -81,13 +81,13 @@ func TestHopelessRate(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) { // four times too much: everything is sent late
-		l, err, took := slowRun(t, Options{Rate: Rate{PerSecond: 4000}, Duration: 2 * time.Second, Linger: time.Millisecond})
+		l, took, err := slowRun(t, Options{Rate: Rate{PerSecond: 4000}, Duration: 2 * time.Second, Linger: time.Millisecond})
 		if err != nil || l.records.Load() != 8000 || took < 7*time.Second {
 			t.Errorf("%v after %s, %d records", err, took, l.records.Load())
 		}
 	})
 	synctest.Test(t, func(t *testing.T) { // the linger is longer than the run
-		l, err, _ := slowRun(t, Options{Rate: Rate{PerSecond: 2}, Duration: 3 * time.Second, Linger: time.Minute})
+		l, _, err := slowRun(t, Options{Rate: Rate{PerSecond: 2}, Duration: 3 * time.Second, Linger: time.Minute})
 		if err != nil || l.records.Load() != 6 {
 			t.Errorf("%v, %d records", err, l.records.Load())
 		}

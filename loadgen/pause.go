@@ -12,7 +12,7 @@ import (
 
 // pause pauses the topics; takeBack or resume ends it. One that is paused already is refused: it would not stay so.
 func (f *failover) pause(ctx context.Context) error {
-	m, err := describeMirror(ctx, f.dst.cl, f.o.Mirror)
+	m, err := describeMirror(ctx, f.dst, f.o.Mirror)
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (f *failover) sendPause(ctx context.Context) error {
 	}
 	resp, err := req.RequestWith(ctx, f.dst.cl)
 	if err != nil {
-		return fmt.Errorf("pause: %w", err)
+		return fmt.Errorf("pause: %w", f.dst.failed(err))
 	}
 	if err := mirrormsg.ErrorForCode(resp.ErrorCode); err != nil {
 		f.paused = nil
@@ -72,7 +72,7 @@ func (f *failover) resume(ctx context.Context) error {
 	}
 	resp, err := req.RequestWith(ctx, f.dst.cl)
 	if err != nil {
-		return fmt.Errorf("resume: %w", err)
+		return fmt.Errorf("resume: %w", f.dst.failed(err))
 	}
 	if err := mirrormsg.ErrorForCode(resp.ErrorCode); err != nil {
 		return fmt.Errorf("resume: %w", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -45,13 +46,36 @@ func (f *failover) takeBack(ctx context.Context, r *Report) error {
 	var errs []error
 	for i := len(f.undos) - 1; i >= 0; i-- {
 		if err := f.undos[i].do(ctx); err != nil {
+			err = once(err)
 			errs = append(errs, err)
 			r.Left = append(r.Left, f.undos[i].left(err))
 		}
 	}
 	f.undos = nil
-	return errors.Join(errs...)
+	return once(errors.Join(errs...))
 }
+
+// once puts joined errors on one line, what says the same only once.
+func once(err error) error {
+	if err == nil {
+		return nil
+	}
+	var lines []string
+	for _, l := range strings.Split(err.Error(), "\n") {
+		if !slices.Contains(lines, l) {
+			lines = append(lines, l)
+		}
+	}
+	return onceError{strings.Join(lines, "; "), err}
+}
+
+type onceError struct {
+	text string
+	err  error
+}
+
+func (e onceError) Error() string { return e.text }
+func (e onceError) Unwrap() error { return e.err }
 
 // mirrorsCommand is the command that does something with some of the topics.
 func (f *failover) mirrorsCommand(action string, topics []string) string {

@@ -43,7 +43,7 @@ func Catchup(ctx context.Context, o CatchupOptions) (*Report, error) {
 	r.Parameters["mirror"], r.Parameters["topics"], r.Parameters["fill_bytes"] = o.Mirror, f.topics, o.Fill
 	err = f.catchup(ctx, o, r)
 	if back := f.takeBack(ctx, r); back != nil {
-		err = errors.Join(err, back)
+		err = once(errors.Join(err, back))
 	}
 	r.judge(evidence{cancelled: ctx.Err() != nil, ended: err})
 	if r.Load.Bytes == 0 && err == nil {
@@ -159,7 +159,7 @@ func (f *failover) fill(ctx context.Context, bytes int64) error {
 func (f *failover) stored(ctx context.Context) (int64, error) {
 	dirs, err := kadm.NewClient(f.dst.cl).DescribeAllLogDirs(ctx, nil)
 	if err != nil {
-		return 0, err
+		return 0, f.dst.failed(err)
 	}
 	want := map[string]bool{}
 	for _, t := range f.topics {
@@ -214,7 +214,7 @@ func (f *failover) progress(ctx context.Context) (lagging, failed string, err er
 	for _, t := range f.topics {
 		want[t] = true
 	}
-	m, err := describeMirror(ctx, f.dst.cl, f.o.Mirror)
+	m, err := describeMirror(ctx, f.dst, f.o.Mirror)
 	if err != nil {
 		return "", "", err
 	}

@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"stet/broker/mirrormsg"
 )
 
@@ -106,7 +104,7 @@ func (f *failover) findTopics(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--topics %q is not an RE2 pattern: %w", f.o.Topics, err)
 	}
-	m, err := describeMirror(ctx, f.dst.cl, f.o.Mirror)
+	m, err := describeMirror(ctx, f.dst, f.o.Mirror)
 	if err != nil {
 		return err
 	}
@@ -122,12 +120,12 @@ func (f *failover) findTopics(ctx context.Context) error {
 	return nil
 }
 
-func describeMirror(ctx context.Context, cl *kgo.Client, mirror string) (*mirrormsg.DescribeMirrorsResponseMirror, error) {
+func describeMirror(ctx context.Context, t *target, mirror string) (*mirrormsg.DescribeMirrorsResponseMirror, error) {
 	req := mirrormsg.NewPtrDescribeMirrorsRequest()
 	req.MirrorNames = []string{mirror}
-	resp, err := req.RequestWith(ctx, cl)
+	resp, err := req.RequestWith(ctx, t.cl)
 	if err != nil {
-		return nil, err
+		return nil, t.failed(err)
 	}
 	if err := mirrormsg.ErrorForCode(resp.ErrorCode); err != nil {
 		return nil, err
@@ -306,7 +304,7 @@ func (f *failover) restart(ctx context.Context) error {
 	defer done()
 	resp, err := req.RequestWith(sctx, f.dst.cl)
 	if err != nil {
-		return fmt.Errorf("start: %w", err)
+		return fmt.Errorf("start: %w", f.dst.failed(err))
 	}
 	errs := []error{refused(resp.ErrorCode, resp.ErrorMessage)}
 	for i := range resp.Topics {

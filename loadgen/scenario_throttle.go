@@ -47,7 +47,7 @@ func RunThrottle(ctx context.Context, o ThrottleOptions) (*Report, error) {
 	r.Parameters["mirror"], r.Parameters["topics"], r.Parameters["each_s"] = o.Mirror, f.topics, o.Each.Seconds()
 	err = f.throttle(ctx, o, r)
 	if back := f.takeBack(ctx, r); back != nil {
-		err = errors.Join(err, back)
+		err = once(errors.Join(err, back))
 	}
 	r.judge(evidence{cancelled: ctx.Err() != nil, ended: err})
 	return r, err

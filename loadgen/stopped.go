@@ -78,7 +78,7 @@ const moveSeen = 3 * time.Second
 // settled describes the mirror, after what was sent last is seen.
 func (f *failover) settled(ctx context.Context) (*mirrormsg.DescribeMirrorsResponseMirror, error) {
 	for start := time.Now(); ; {
-		m, err := describeMirror(ctx, f.dst.cl, f.o.Mirror)
+		m, err := describeMirror(ctx, f.dst, f.o.Mirror)
 		if err != nil || f.sent == "" || time.Since(start) > moveSeen {
 			return m, err
 		}

@@ -52,7 +52,7 @@ func sendStop(ctx context.Context, dst *target, mirror string, topics []string) 
 	}
 	resp, err := req.RequestWith(ctx, dst.cl)
 	if err != nil {
-		return nil, fmt.Errorf("stop: %w", err)
+		return nil, fmt.Errorf("stop: %w", dst.failed(err))
 	}
 	errs := []error{refused(resp.ErrorCode, resp.ErrorMessage)}
 	for i := range resp.Topics {

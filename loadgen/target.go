@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -35,6 +36,17 @@ func openTarget(bootstrap string) (*target, error) {
 }
 
 func (t *target) close() { t.cl.Close() }
+
+// failed is a request's error in words for a user: which cluster does not answer, and why.
+func (t *target) failed(err error) error {
+	if parts, ok := errors.AsType[*kadm.ShardErrors](err); ok && len(parts.Errs) > 0 {
+		err = parts.Errs[0].Err
+	}
+	if _, ok := errors.AsType[*net.OpError](err); ok {
+		return fmt.Errorf("%s: %w", t.seeds, plain(err))
+	}
+	return err
+}
 
 // layout is where the partitions of one topic are led.
 type layout struct {

@@ -29,7 +29,7 @@ func (f *failover) readThrottle(ctx context.Context) (*throttleSettings, error) 
 	adm := kadm.NewClient(f.dst.cl)
 	brokers, err := adm.ListBrokers(ctx)
 	if err != nil {
-		return nil, err
+		return nil, f.dst.failed(err)
 	}
 	s := &throttleSettings{brokers: map[int32]*string{}, topics: map[string]*string{}}
 	var ids []int32
@@ -93,7 +93,9 @@ func (f *failover) writeThrottle(ctx context.Context, s *throttleSettings) error
 	adm := kadm.NewClient(f.dst.cl)
 	var errs []error
 	note := func(rs kadm.AlterConfigsResponses, err error) {
-		errs = append(errs, err)
+		if err != nil {
+			errs = append(errs, f.dst.failed(err))
+		}
 		for _, r := range rs {
 			if r.Err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w %s", r.Name, r.Err, r.ErrMessage))
