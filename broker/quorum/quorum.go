@@ -33,6 +33,8 @@ type Options struct {
 	OnCommit func(*meta.Delta)
 	// SnapshotThreshold is the number of raft entries between snapshots; 0: 4096.
 	SnapshotThreshold uint64
+
+	fault func() error // of writes, for tests
 }
 
 // Errors of Propose.
@@ -51,7 +53,8 @@ const MaxProposalBytes = 64 << 20
 // Quorum is safe for concurrent use.
 type Quorum struct {
 	raft      *raft.Raft
-	store     *raftboltdb.BoltStore
+	dir       string
+	store     *watchedStore
 	transport *raft.InmemTransport
 	fsm       *fsm
 	closeOnce sync.Once
@@ -88,7 +91,7 @@ func Open(o Options) (*Quorum, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &Quorum{store: store, fsm: newFSM(o.OnCommit)}
+	q := &Quorum{dir: o.Dir, store: &watchedStore{BoltStore: store, fault: o.fault}, fsm: newFSM(o.OnCommit)}
 	if err := q.start(o); err != nil {
 		_ = q.Close()
 		return nil, err
@@ -135,6 +138,9 @@ func openStore(dir string) (*raftboltdb.BoltStore, error) {
 	return store, nil
 }
 
+// startedKey is written at each start, to see that it can be.
+var startedKey = []byte("StetStarted")
+
 func (q *Quorum) start(o Options) error {
 	log := hclogTo(o.Logger)
 	snapshots, err := raft.NewFileSnapshotStoreWithLogger(o.Dir, 1, log)
@@ -158,6 +164,10 @@ func (q *Quorum) start(o Options) error {
 		c.SnapshotThreshold, c.TrailingLogs = o.SnapshotThreshold, o.SnapshotThreshold/4
 	}
 
+	// Raft writes its term as it starts, and panics when it cannot: a disk that is full is found out here.
+	if err := q.store.Set(startedKey, []byte{1}); err != nil {
+		return fmt.Errorf("quorum: %s cannot be written: %w", o.Dir, err)
+	}
 	exists, err := raft.HasExistingState(q.store, q.store, snapshots)
 	if err != nil {
 		return fmt.Errorf("quorum: read %s: %w", o.Dir, err)
@@ -190,11 +200,11 @@ func (q *Quorum) catchUp(o Options, id raft.ServerID) error {
 	q.elect(id)
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
-	if err := q.WaitLeader(ctx); err != nil {
+	if err := q.waitLeader(ctx, true); err != nil {
 		return err
 	}
 	if err := q.raft.Barrier(openTimeout).Error(); err != nil {
-		return fmt.Errorf("quorum: %w", err)
+		return q.because(fmt.Errorf("quorum: %w", err))
 	}
 	if err := q.fsm.failure(); err != nil {
 		return fmt.Errorf("quorum: %s: %w", o.Dir, err)
@@ -214,17 +224,31 @@ func (q *Quorum) Image() *meta.Image { return q.fsm.image.Load() }
 func (q *Quorum) IsLeader() bool { return q.raft.State() == raft.Leader }
 
 // WaitLeader returns when this node leads, or with ctx's error.
-func (q *Quorum) WaitLeader(ctx context.Context) error {
+func (q *Quorum) WaitLeader(ctx context.Context) error { return q.waitLeader(ctx, false) }
+
+// waitLeader is WaitLeader that, with impatient, ends when the store fails.
+func (q *Quorum) waitLeader(ctx context.Context, impatient bool) error {
 	// LeaderCh has a buffer of one and drops old values: IsLeader decides.
 	for !q.IsLeader() {
+		if impatient && q.store.failure() != nil {
+			return q.because(errors.New("quorum: no leader can be elected"))
+		}
 		select {
 		case <-q.raft.LeaderCh():
 		case <-ctx.Done():
-			return fmt.Errorf("quorum: waiting for a leader: %w", ctx.Err())
+			return q.because(fmt.Errorf("quorum: waiting for a leader: %w", ctx.Err()))
 		case <-time.After(leaderPoll):
 		}
 	}
 	return nil
+}
+
+// because adds why the metadata cannot be written, if they cannot: raft says no more than that this node does not lead.
+func (q *Quorum) because(err error) error {
+	if cause := q.store.failure(); cause != nil {
+		return fmt.Errorf("%w, because %s cannot be written: %w", err, q.dir, cause)
+	}
+	return err
 }
 
 // Propose makes records durable and applies them, if the image's offset is still
@@ -240,7 +264,7 @@ func (q *Quorum) Propose(ctx context.Context, base int64, recs []meta.Record) er
 	done := make(chan error, 1)
 	go func() {
 		if err := future.Error(); err != nil {
-			done <- fmt.Errorf("%w: %w", ErrNotLeader, err)
+			done <- q.because(fmt.Errorf("%w: %w", ErrNotLeader, err))
 			return
 		}
 		err, _ := future.Response().(error)
