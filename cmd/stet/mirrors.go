@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"stet/broker/mirror/mirrorstate"
 	"stet/broker/mirrormsg"
 )
 
@@ -131,8 +132,29 @@ func (f *mirrorFlags) check() error {
 		allowed(f.failed, "--failed", f.describe, "--describe"),
 		allowed(f.topics != "", "--topics", withTopics || f.describe, "--start, --stop, --pause, --resume and --describe"),
 		allowed(f.wait != "", "--wait", f.describe, "--describe"),
+		f.checkWait(),
 		allowed(f.asJSON, "--json", f.describe || f.stop, "--describe and --stop"),
 	)
+}
+
+// lagZero is what --wait takes beside the states.
+const lagZero = "LAG_ZERO"
+
+// wanted is the state that --wait names, or lagZero.
+func (f *mirrorFlags) wanted() string { return strings.ToUpper(strings.ReplaceAll(f.wait, "-", "_")) }
+
+func (f *mirrorFlags) checkWait() error {
+	if f.wait == "" || f.wanted() == lagZero {
+		return nil
+	}
+	if _, err := mirrorstate.Parse(f.wanted()); err == nil {
+		return nil
+	}
+	var states []string
+	for _, s := range mirrorstate.All {
+		states = append(states, s.String())
+	}
+	return usagef("--wait %q; allowed are lag-zero and the states %s", f.wait, strings.Join(states, ", "))
 }
 
 type mirrorClient struct {

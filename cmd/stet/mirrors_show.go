@@ -13,6 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"stet/broker/mirrormsg"
 )
@@ -285,9 +286,41 @@ func (m mirrorClient) selected(rows []partitionRow) ([]partitionRow, error) {
 	return kept, nil
 }
 
+// nothingToCome says that there is nothing that --wait could wait for: there is no mirror, or none of them has topics or starts
+// those that match mirror.topics.include, where starts are kept that a source could not answer yet.
+func (m mirrorClient) nothingToCome(ctx context.Context, resp *mirrormsg.DescribeMirrorsResponse) error {
+	if len(resp.Mirrors) == 0 {
+		return errors.New("there is nothing to wait for: there is no mirror")
+	}
+	var names []string
+	for i := range resp.Mirrors {
+		mm := &resp.Mirrors[i]
+		if len(mm.Topics) > 0 {
+			return nil // its partitions, or others of --topics, may be on their way
+		}
+		req := kmsg.NewPtrDescribeConfigsRequest()
+		r := kmsg.NewDescribeConfigsRequestResource()
+		r.ResourceType, r.ResourceName, r.ConfigNames = mirrormsg.ConfigResourceMirror, mm.MirrorName, []string{"mirror.topics.include"}
+		req.Resources = append(req.Resources, r)
+		answer, err := req.RequestWith(ctx, m.cl)
+		if err != nil {
+			return err
+		}
+		for j := range answer.Resources {
+			for _, c := range answer.Resources[j].Configs {
+				if c.Value == nil || *c.Value != "" {
+					return nil
+				}
+			}
+		}
+		names = append(names, mm.MirrorName)
+	}
+	return fmt.Errorf("there is nothing to wait for: no topic was started in mirror %s (stet mirrors --start)", strings.Join(names, ", "))
+}
+
 // waitFor returns when every listed partition is where --wait wants it.
 func (m mirrorClient) waitFor() error {
-	want := strings.ToUpper(strings.ReplaceAll(m.f.wait, "-", "_"))
+	want := m.f.wanted()
 	ctx, cancel := context.WithTimeout(m.cmd.Context(), m.f.timeout)
 	defer cancel()
 	tick := time.NewTicker(waitPoll)
@@ -303,7 +336,7 @@ func (m mirrorClient) waitFor() error {
 			}
 			for _, r := range rows {
 				ok := r.State == want
-				if want == "LAG_ZERO" {
+				if want == lagZero {
 					ok = r.State == "MIRRORING" && r.Lag != nil && *r.Lag == 0
 				}
 				if !ok {
@@ -312,6 +345,9 @@ func (m mirrorClient) waitFor() error {
 			}
 			if len(rows) == 0 {
 				missing = append(missing, "no partition is listed yet")
+				if err := m.nothingToCome(ctx, resp); err != nil && ctx.Err() == nil {
+					return err
+				}
 			}
 			if len(missing) == 0 {
 				return nil

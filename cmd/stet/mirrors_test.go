@@ -290,6 +290,9 @@ func TestRefusals(t *testing.T) {
 		"topic not in mirror":  {[]string{"mirrors", "--stop", "--topics", "fine", "--mirror", "m"}, 1, "TOPIC_NOT_IN_MIRROR"},
 		"two actions":          {[]string{"mirrors", "--list", "--describe"}, 2, "exactly one"},
 		"no mirror name":       {[]string{"mirrors", "--start", "--topics", "x"}, 2, "--mirror"},
+		"unknown state":        {[]string{"mirrors", "--describe", "--mirror", "m", "--wait", "FOO"}, 2, "lag-zero and the states PREPARING, EPOCH_FENCING, MIRRORING"},
+		"nothing to wait for":  {[]string{"mirrors", "--describe", "--mirror", "m", "--wait", "lag-zero", "--timeout", "5m"}, 1, "no topic was started in mirror m"},
+		"mirror of itself":     {[]string{"mirrors", "--create", "--mirror", "self", "--mirror-config", conf("bootstrap.servers=" + p.Addr + "\n")}, 1, "cannot mirror itself"},
 		"unknown flag":         {[]string{"mirrors", "--frobnicate"}, 2, "frobnicate"},
 		"unknown entity type":  {[]string{"configs", "--describe", "--entity-type", "planets"}, 2, "planets"},
 		"unknown topic config": {[]string{"configs", "--alter", "--entity-type", "mirrors", "--entity-name", "m", "--add-config", "fetch.max.byte=1"}, 1, "fetch.max.bytes"},
@@ -310,6 +313,7 @@ func TestRefusals(t *testing.T) {
 		want string
 	}{
 		"unknown key":         {[]string{"--set", "listenrs=x"}, "listeners"},
+		"a controller alone":  {[]string{"--set", "process.roles=controller"}, "process.roles"},
 		"a file, no folder":   {[]string{"--set", "log.dirs=" + blocker, "--set", "listeners=PLAINTEXT://127.0.0.1:0"}, blocker},
 		"unwritable folder":   {[]string{"--set", "log.dirs=/proc/stet", "--set", "listeners=PLAINTEXT://127.0.0.1:0"}, "/proc/stet"},
 		"port in use":         {[]string{"--set", "log.dirs=" + t.TempDir() + "/d", "--set", "listeners=PLAINTEXT://" + p.Addr}, "address already in use"},
