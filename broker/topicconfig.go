@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"math"
 	"strconv"
 	"strings"
 
@@ -58,6 +59,9 @@ func (b *Broker) cleanerConfig() log.CleanerConfig {
 		Threads: int(number(value, "log.cleaner.threads")), DedupeBytes: int64(number(value, "log.cleaner.dedupe.buffer.size")),
 		LoadFactor: number(value, "log.cleaner.io.buffer.load.factor"), IOBufferBytes: max(int64(number(value, "log.cleaner.io.buffer.size")), 1),
 		IOBytesPerSec: number(value, "log.cleaner.io.max.bytes.per.second"), BackoffMs: max(int64(number(value, "log.cleaner.backoff.ms")), 1),
+	}
+	if !(c.IOBytesPerSec > 0) { // kept by an earlier version, which took any number
+		c.IOBytesPerSec = math.MaxFloat64
 	}
 	if c.Threads == 0 || value("log.cleaner.enable") != "true" {
 		c.Threads = -1

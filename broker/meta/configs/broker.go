@@ -2,6 +2,7 @@ package configs
 
 import (
 	_ "embed"
+	"slices"
 	"strings"
 )
 
@@ -90,7 +91,7 @@ var brokerDefs = []Def{
 	{Name: "log.cleaner.dedupe.buffer.size", Type: Long, Default: "134217728", Dynamic: true, check: atLeast(Long, 1<<20), Doc: "The memory for the keys of logs that are compacted, for all threads."},
 	{Name: "log.cleaner.io.buffer.load.factor", Type: Double, Default: "0.9", Dynamic: true, check: ratio(), Doc: "How full that memory may get; above 0.95, and 0, count as 0.9."},
 	{Name: "log.cleaner.io.buffer.size", Type: Int, Default: "524288", Dynamic: true, check: atLeast(Int, 0), Doc: "What all cleaner threads together read and write at once; half of it is for reading."},
-	{Name: "log.cleaner.io.max.bytes.per.second", Type: Double, Default: "1.7976931348623157E308", Dynamic: true, Doc: "The rate at which all cleaner threads together read and write."},
+	{Name: "log.cleaner.io.max.bytes.per.second", Type: Double, Default: "1.7976931348623157E308", Dynamic: true, check: aboveZero(), Doc: "The rate at which all cleaner threads together read and write."},
 	{Name: "num.recovery.threads.per.data.dir", Type: Int, Default: "2", Dynamic: true, check: atLeast(Int, 1), Doc: "How many logs of a directory are opened, or recovered after a crash, at once; read at start."},
 	{Name: "producer.id.expiration.ms", Type: Int, Default: "86400000", Dynamic: true, check: atLeast(Int, 1), Doc: "When the state of an idle producer id is dropped."},
 	// replication
@@ -171,8 +172,8 @@ func refuseNotBuilt(key, value string) error {
 		return notBuilt("an authorizer")
 	case key == "controller.quorum.voters" && len(SplitList(value)) > 1:
 		return &NotBuiltError{key, value, "this version of Stet runs as one broker; several voters come later"}
-	case key == "process.roles" && !strings.Contains(value, "controller"):
-		return &NotBuiltError{key, value, "this version of Stet runs as one broker, which is its own controller"}
+	case key == "process.roles" && (!slices.Contains(SplitList(value), "controller") || !slices.Contains(SplitList(value), "broker")):
+		return &NotBuiltError{key, value, "this version of Stet runs as one broker, which is its own controller (broker,controller)"}
 	case strings.HasPrefix(key, "sasl."), strings.HasPrefix(key, "listener.name.") && strings.Contains(key, ".sasl."):
 		return notBuilt("SASL")
 	case strings.HasPrefix(key, "ssl."), strings.HasPrefix(key, "listener.name.") && strings.Contains(key, ".ssl."):

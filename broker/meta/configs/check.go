@@ -64,6 +64,14 @@ func ratio() check {
 	}, "a number from 0 to 1"}
 }
 
+// aboveZero is a finite rate. Apache Kafka takes any number, and what it makes of 0 or NaN nobody can mean.
+func aboveZero() check {
+	return check{func(v string) bool {
+		f, err := strconv.ParseFloat(strings.TrimSpace(v), 64)
+		return err == nil && f > 0 && !math.IsInf(f, 1)
+	}, "a number above 0 that is finite"}
+}
+
 func oneOf(values ...string) check {
 	return check{func(v string) bool { return slices.Contains(values, v) }, "one of " + strings.Join(values, ", ")}
 }
