@@ -34,9 +34,11 @@ func TestC42DistinctAnswers(t *testing.T) {
 	for range 200 {
 		w.src.Produce(topics["throttled"], 0, 5, 1000) // the first one may still pass, and makes a debt
 	}
+	w.src.Change(func() { topics["failed"].Logs[0].Hidden = 1 }) // nobody fetches the batch before it is corrupt
 	w.src.Produce(topics["failed"], 0, 3, 50)
 	w.src.Change(func() {
 		l := topics["failed"].Logs[0]
+		l.Hidden = 0
 		b := append([]byte(nil), l.Batches[1]...)
 		b[len(b)-5] ^= 1
 		l.Batches[1] = b
