@@ -74,7 +74,8 @@ func (u *upstream) checkID(ctx context.Context, generation uint64, id string) (a
 		} else {
 			u.fatal = fmt.Errorf("the source's cluster id is %s, not %s: bootstrap.servers=%s is another cluster than the one that was mirrored; correct it, and start the topics again if they do not go on by themselves", id, want, u.config["bootstrap.servers"])
 		}
-		return false, &failure{kind: failIdentity, broker: -1, err: u.fatal, generation: generation, want: want}
+		u.wrong = &failure{kind: failIdentity, broker: -1, err: u.fatal, generation: generation, want: want}
+		return false, u.wrong
 	}
 	u.cluster, u.fatal, u.checked = want, nil, true
 	news := u.checkedGen != generation
@@ -96,23 +97,29 @@ func (u *upstream) corrected(f *failure) bool {
 	return u.checked && u.generation != f.generation && (f.want == "" || f.want == u.cluster)
 }
 
+// lastWrong is how the source was found to be another cluster last, or nil: never since the start.
+func (u *upstream) lastWrong() *failure {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.wrong
+}
+
 // identify deals with news about which cluster the source is, for a FAILED partition.
 func (d *driver) identify() {
 	if d.state() != mirrorstate.Failed {
 		return
 	}
-	var f *failure
-	if d.events.fatal != nil {
-		// Why it failed is not known after a restart: what holds now is what has to end first.
-		if f = classify(d.events.fatal); d.failed == nil && d.rec.RetryAttempt < 0 && f.kind == failIdentity {
-			d.failed = f
-		}
-		d.events.fatal = nil
-	}
-	if f = d.failed; f == nil || f.kind != failIdentity {
+	d.events.fatal = nil // it has failed already
+	up := d.m.upstream(d.in.mirror)
+	if up == nil {
 		return
 	}
-	if up := d.m.upstream(d.in.mirror); up != nil && up.corrected(f) {
+	// Why it failed is not known after a restart: what held since then is what has to end first. The upstream is asked, since
+	// its news may have come before the state was read.
+	if d.failed == nil && d.rec.RetryAttempt < 0 {
+		d.failed = up.lastWrong()
+	}
+	if f := d.failed; f != nil && f.kind == failIdentity && up.corrected(f) {
 		d.retryDue = true
 	}
 }

@@ -52,8 +52,9 @@ type upstream struct {
 	topics  map[string]described
 	missing map[string]missing
 	checked bool
-	cluster string // by configuration, or as learned
-	fatal   error  // the source is another cluster
+	cluster string   // by configuration, or as learned
+	fatal   error    // the source is another cluster
+	wrong   *failure // how that was found last; it stays
 	// generation counts changes of which cluster the source is; checkedGen is the one whose source was found to be the right one.
 	generation, checkedGen uint64
 	err                    error    // why the source cannot be used now, nil if it can
