@@ -43,13 +43,14 @@ type Limiter struct {
 	rate  atomic.Float64 // bytes per second, +Inf: unlimited; changed under mu
 	mu    sync.Mutex
 	free  float64 // below 0: a debt of everybody
-	last  time.Time
-	users []user // those who asked lately
+	begin time.Time
+	last  time.Duration // since begin
+	users []user        // those who asked lately
 }
 
 // NewLimiter starts with a rate and what a burst allows.
 func NewLimiter(now time.Time, bytesPerSecond int64) *Limiter {
-	l := &Limiter{last: now}
+	l := &Limiter{begin: now}
 	l.SetRate(now, bytesPerSecond)
 	l.free = l.capacity(burst)
 	return l
@@ -108,22 +109,22 @@ func (l *Limiter) ReserveFor(now time.Time, who any, weight int, least, want int
 	if r <= 0 {
 		return 0, longestWait
 	}
-	l.expire(now)
+	l.expire()
 	u := l.join(who)
-	u.ask(now, weight, float64(want))
+	u.ask(l.last, weight, float64(want))
 	if over := u.credit - u.cap(); over > 0 {
 		u.credit = u.cap()
 		l.free += l.spread(over, toAll)
 	}
 
-	s := l.survey(u, now)
+	s := l.survey(u)
 	// Not the whole bucket: what flows in until somebody asks who was told to come back would be lost.
 	turn := max(l.capacity(burst)/2, 1)
 	u.need = max(min(float64(least), u.most, turn), 1)
 	if s.contended {
 		u.need = max(u.need, min(u.most, turn, l.capacity(burst)*u.weight/s.weights))
 	}
-	left, ahead := s.tokens-s.kept, l.before(u, now)
+	left, ahead := s.tokens-s.kept, l.before(u)
 	if s.tokens < l.capacity(burst) { // one batch larger than a turn at a time
 		left -= s.expected
 	}
@@ -135,7 +136,7 @@ func (l *Limiter) ReserveFor(now time.Time, who any, weight int, least, want int
 		free := min(max(l.free, 0), float64(granted))
 		l.free -= free
 		u.credit -= float64(granted) - free
-		u.take(now, float64(granted))
+		u.take(l.last, float64(granted))
 		return granted, 0
 	}
 	debt := max(-s.tokens, 0)
@@ -148,7 +149,7 @@ func (l *Limiter) ReserveFor(now time.Time, who any, weight int, least, want int
 		retry = max(retry, leastWait)
 	}
 	retry = max(retry, 1)
-	u.wait(now, retry)
+	u.wait(l.last, retry)
 	return 0, retry
 }
 
@@ -173,7 +174,7 @@ func (l *Limiter) SettleFor(now time.Time, who any, granted, used int64) {
 	}
 	u := &l.users[i]
 	// What is given back counts in full, also beyond a burst: it was taken from it, and nothing flows in meanwhile.
-	u.credit += u.settle(now, float64(granted), float64(used))
+	u.credit += u.settle(l.last, float64(granted), float64(used))
 	if over := u.credit - u.cap(); over > 0 && unused > 0 {
 		u.credit = u.cap()
 		l.free += l.spread(over, toAll)

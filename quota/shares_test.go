@@ -71,7 +71,7 @@ func TestSharesAreFair(t *testing.T) {
 		s.late = time.Duration(rapid.SampledFrom([]int{0, 1, 20}).Draw(t, "timers late by up to ms")) * time.Millisecond
 		s.run(seconds)
 		s.checkRate(t, rate, 1, seconds, 1.2, largest)
-		if n := s.total(2, seconds); math.Abs(float64(n-10*rate)) > float64(rate/5+largest) {
+		if n := s.total(2, seconds); math.Abs(float64(n-10*rate)) > float64(rate/4+largest) { // 2 %, and what is on its way at the begin or the end
 			t.Errorf("%d bytes in ten seconds at a rate of %d", n, rate)
 		}
 		for i, part := range fair(float64(rate), all) {

@@ -30,10 +30,11 @@ type user struct {
 	credit float64 // bytes of the bucket; below 0: it is ahead of its share, by a turn that others' credits have lent or by a batch larger than reserved
 	most   float64 // bytes that it wants at once
 	need   float64 // bytes that its turn takes, while it waits
+	room   float64 // of spread
 
 	waiting bool
-	since   time.Time     // since when it waits, or when the last reservation was made
-	until   time.Time     // until when it earns
+	since   time.Duration // on the limiter's clock: since when it waits, or when the last reservation was made
+	until   time.Duration // until when it earns
 	flight  time.Duration // about the longest of the last times from reservation to settlement; 0: none was yet
 	out     float64       // bytes reserved and not settled: no more can be given back
 	over    float64       // bytes by which the last response was larger than what was reserved for it
@@ -50,41 +51,41 @@ func (l *Limiter) join(who any) *user {
 	return &l.users[i]
 }
 
-func (u *user) ask(now time.Time, weight int, want float64) {
+func (u *user) ask(now time.Duration, weight int, want float64) {
 	u.weight, u.most = max(float64(weight), 1), min(want, u.ceiling)
 	if !u.waiting {
 		u.waiting, u.since = true, now
 	}
-	u.until = now.Add(grace)
+	u.until = now + grace
 }
 
 // take notes a reservation.
-func (u *user) take(now time.Time, granted float64) {
+func (u *user) take(now time.Duration, granted float64) {
 	u.waiting, u.since = false, now
 	u.out += granted
 	wait := longestFlight
 	if u.flight > 0 {
 		wait = min(max(2*u.flight, grace), longestFlight)
 	}
-	u.until = now.Add(wait)
+	u.until = now + wait
 }
 
-func (u *user) wait(now time.Time, retry time.Duration) { u.until = now.Add(retry + grace) }
+func (u *user) wait(now, retry time.Duration) { u.until = now + retry + grace }
 
 // settle returns how many bytes are given back, or, below 0, are a debt.
-func (u *user) settle(now time.Time, granted, used float64) float64 {
+func (u *user) settle(now time.Duration, granted, used float64) float64 {
 	unused := min(granted-used, u.out)
 	u.out = max(u.out-granted, 0)
 	if u.who == nil { // of several who are not told apart
 		return unused
 	}
 	if !u.waiting {
-		if d := max(now.Sub(u.since), 1); d >= u.flight || u.flight == 0 {
+		if d := max(now-u.since, 1); d >= u.flight || u.flight == 0 {
 			u.flight = d
 		} else {
 			u.flight -= (u.flight - d) / 8
 		}
-		u.until = now.Add(grace) // the next request is sent when a response is there
+		u.until = now + grace // the next request is sent when a response is there
 	}
 	u.over = max(used-granted, 0)
 	// Who uses little takes little the next time, and keeps little from the others meanwhile. Where whole batches fill it, more than half is used.
@@ -110,9 +111,9 @@ const (
 )
 
 // goal is the credit up to which somebody earns at the moment.
-func (u *user) goal(at time.Time, to those) float64 {
+func (u *user) goal(at time.Duration, to those) float64 {
 	switch {
-	case to == toAhead || !u.until.After(at) || !u.waiting && to == toWaiting:
+	case to == toAhead || u.until <= at || !u.waiting && to == toWaiting:
 		return 0 // who is ahead of its share falls behind also while it does nothing
 	case u.waiting:
 		return u.cap()
@@ -129,9 +130,9 @@ func (l *Limiter) spread(bytes float64, to those) (left float64) {
 		weights, each := 0.0, math.Inf(1) // each is what all can take per weight
 		for i := range l.users {
 			u := &l.users[i]
-			if room := u.goal(l.last, to) - u.credit; room > 0 {
+			if u.room = u.goal(l.last, to) - u.credit; u.room > 0 {
 				weights += u.weight
-				each = min(each, room/u.weight)
+				each = min(each, u.room/u.weight)
 			}
 		}
 		if weights == 0 {
@@ -140,11 +141,10 @@ func (l *Limiter) spread(bytes float64, to those) (left float64) {
 		each = min(each, bytes/weights)
 		for i := range l.users {
 			u := &l.users[i]
-			goal := u.goal(l.last, to)
-			switch room := goal - u.credit; {
-			case room <= 0:
-			case room <= each*u.weight*(1+1e-9):
-				u.credit = goal // exactly, so that every round ends with one less
+			switch {
+			case u.room <= 0:
+			case u.room <= each*u.weight*(1+1e-9):
+				u.credit = u.goal(l.last, to) // exactly, so that every round ends with one less
 			default:
 				u.credit += each * u.weight
 			}
@@ -169,21 +169,21 @@ func (l *Limiter) tokens() float64 {
 }
 
 // fill brings what has flown in, in steps at the end of which somebody ceases to earn.
-func (l *Limiter) fill(now time.Time) {
-	if r := l.rate.Load(); math.IsInf(r, 1) || r <= 0 {
-		if now.After(l.last) {
-			l.last = now
-		}
+func (l *Limiter) fill(at time.Time) {
+	now := at.Sub(l.begin)
+	r := l.rate.Load()
+	if math.IsInf(r, 1) || r <= 0 {
+		l.last = max(l.last, now)
 		return
 	}
-	for l.last.Before(now) {
+	for l.last < now {
 		to := now
 		for i := range l.users {
-			if until := l.users[i].until; until.After(l.last) && until.Before(to) {
+			if until := l.users[i].until; until > l.last && until < to {
 				to = until
 			}
 		}
-		l.earn(l.rate.Load() * to.Sub(l.last).Seconds())
+		l.earn(r * (to - l.last).Seconds())
 		l.last = to
 	}
 }
@@ -211,7 +211,7 @@ func (l *Limiter) displace(bytes float64) (taken float64) {
 	taken = min(max(l.free, 0), bytes)
 	l.free -= taken
 	for i := range l.users {
-		if u := &l.users[i]; !u.waiting && !u.until.After(l.last) {
+		if u := &l.users[i]; !u.waiting && u.until <= l.last {
 			n := min(max(u.credit, 0), bytes-taken)
 			u.credit -= n
 			taken += n
@@ -221,11 +221,11 @@ func (l *Limiter) displace(bytes float64) (taken float64) {
 }
 
 // expire gives what is kept for those who did not come to the others, and forgets them.
-func (l *Limiter) expire(now time.Time) {
+func (l *Limiter) expire() {
 	released, n := 0.0, 0
 	for i := range l.users {
 		u := &l.users[i]
-		late := now.Sub(u.until)
+		late := l.last - u.until
 		if late > patience && u.credit > 0 {
 			released += u.credit
 			u.credit = 0
@@ -234,7 +234,9 @@ func (l *Limiter) expire(now time.Time) {
 			l.free += u.credit
 			continue
 		}
-		l.users[n] = *u
+		if n != i {
+			l.users[n] = *u
+		}
 		n++
 	}
 	clear(l.users[n:])
@@ -269,7 +271,7 @@ type situation struct {
 	growth    float64 // the part of the rate by which what is not kept grows, at least
 }
 
-func (l *Limiter) survey(u *user, now time.Time) situation {
+func (l *Limiter) survey(u *user) situation {
 	s := situation{weights: u.weight}
 	credits, flying, earning := max(u.credit, 0), 0.0, u.weight
 	s.tokens = l.free + u.credit
@@ -283,14 +285,14 @@ func (l *Limiter) survey(u *user, now time.Time) situation {
 		if !v.waiting {
 			s.kept += max(v.credit, 0)
 		}
-		if v.most >= leastTurn && now.Sub(v.until) <= patience {
+		if v.most >= leastTurn && l.last-v.until <= patience {
 			s.weights += v.weight
 		}
-		if !v.until.After(now) {
+		if v.until <= l.last {
 			continue
 		}
 		s.contended = s.contended || v.waiting
-		if v.goal(now, toAll) > v.credit {
+		if v.goal(l.last, toAll) > v.credit {
 			earning += v.weight
 			if !v.waiting {
 				flying += v.weight
@@ -308,15 +310,15 @@ func (l *Limiter) survey(u *user, now time.Time) situation {
 }
 
 // before is what the turns take of those who wait and come first: who is least ahead of its share after its turn.
-func (l *Limiter) before(u *user, now time.Time) (bytes float64) {
+func (l *Limiter) before(u *user) (bytes float64) {
 	for i := range l.users {
 		v := &l.users[i]
-		if v == u || !v.waiting || !v.until.After(now) {
+		if v == u || !v.waiting || v.until <= l.last {
 			continue
 		}
 		a, b := (v.credit-v.need)/v.weight, (u.credit-u.need)/u.weight
-		if a > b || a == b && v.since.Before(u.since) {
-			bytes += v.need
+		if a > b || a == b && v.since < u.since {
+			bytes += max(v.need, min(v.most, v.credit))
 		}
 	}
 	return bytes
