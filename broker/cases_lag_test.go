@@ -31,9 +31,11 @@ func TestC42DistinctAnswers(t *testing.T) {
 	w.pause("paused")
 	w.alter("throttled", "mirror.replication.throttled.replicas", "*")
 	w.alter("", "mirror.replication.throttled.rate", "1")
-	for range 200 {
-		w.src.Produce(topics["throttled"], 0, 5, 1000) // the first one may still pass, and makes a debt
+	for i := range 200 { // the first one may still pass, and makes a debt; all are there when it does
+		w.src.Change(func() { topics["throttled"].Logs[0].Hidden = i + 1 })
+		w.src.Produce(topics["throttled"], 0, 5, 1000)
 	}
+	w.src.Change(func() { topics["throttled"].Logs[0].Hidden = 0 })
 	w.src.Change(func() { topics["failed"].Logs[0].Hidden = 1 }) // nobody fetches the batch before it is corrupt
 	w.src.Produce(topics["failed"], 0, 3, 50)
 	w.src.Change(func() {
