@@ -106,7 +106,7 @@ func kafkaDump(ctx context.Context, args ...string) (stdout, stderr string, err 
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join("..", "..", "scripts", "kafka", "kafka"), args...)
-	cmd.Env = append(os.Environ(), "KAFKA_VERSION="+testkit.Kafka43, "KAFKA_JVM_OPTS=-Dstdout.encoding=UTF-8 -XX:TieredStopAtLevel=1")
+	cmd.Env = append(os.Environ(), "KAFKA_VERSION="+testkit.Kafka43, "KAFKA_SHORT=1", "KAFKA_JVM_OPTS=-Dstdout.encoding=UTF-8")
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err = cmd.Run()

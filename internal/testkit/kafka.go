@@ -49,7 +49,7 @@ func NeedKafka(t testing.TB) {
 
 func kafkaCommand(ctx context.Context, version string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(root(), "scripts", "kafka", "kafka"), args...)
-	cmd.Env = append(os.Environ(), "KAFKA_VERSION="+version, "KAFKA_HEAP=384m")
+	cmd.Env = append(os.Environ(), "KAFKA_VERSION="+version, "KAFKA_HEAP=384m", "KAFKA_SHORT=1")
 	return cmd
 }
 
