@@ -71,10 +71,13 @@ func (m *Manager) CompactOnce(ctx context.Context) (worked bool) {
 	defer m.clean.mu.Unlock()
 	delete(m.clean.busy, l.dir)
 	delete(m.clean.retryMs, l)
+	corrupt := (*CorruptBatchError)(nil)
 	switch {
 	case err == nil:
 		m.o.Logger.Info("log compacted", "topic", l.tp.topic, "partition", l.tp.partition, "from", stats.FirstDirty, "offset", stats.End,
 			"keys", stats.Keys, "removed", stats.RecordsRemoved, "read", stats.BytesRead, "left", stats.BytesWritten, "groups", stats.Groups, "took", m.o.Clock.Now().Sub(began))
+	case errors.As(err, &corrupt):
+		// It was named when it was found, and nothing of the log is due while it is there.
 	case errors.Is(err, errAbandoned), errors.Is(err, ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, ErrStorage):
 		// It begins anew, or the log is gone or offline and has said so itself.
 	default:

@@ -82,6 +82,11 @@ func (l *Log) cleanable(nowMs int64) (cleanable, error) {
 		return c, err
 	}
 	cfg, start, end := l.cfg.Load(), l.start.Load(), l.end.Load()
+	for _, s := range l.segs[:len(l.segs)-1] {
+		if s.damaged.Load() != nil {
+			return c, nil // corrupt batches are neither copied nor dropped: until the segment is gone nothing is due
+		}
+	}
 	c.first = c.checkpoint
 	if c.first < start || c.first > end {
 		c.first = start
@@ -131,7 +136,7 @@ func (s *segment) firstBatchTs() (int64, error) {
 	if s.size == 0 || s.firstTs >= 0 {
 		return s.firstTs, nil
 	}
-	w := newWalker(s.file, 0, s.size)
+	w := s.walker(0, s.size)
 	defer w.close()
 	h, err := w.header()
 	if err != nil {
@@ -184,6 +189,9 @@ func (l *Log) compact(ctx context.Context, c cleanable, o cleanerOptions) (Compa
 	defer r.release()
 	if len(r.segs) == 0 || c.dirty == 0 {
 		return r.stats, nil
+	}
+	if err := r.checkFirst(ctx); err != nil {
+		return r.stats, r.diagnose(err)
 	}
 	// The map begins in the middle of the log: what ended before is not to be met there.
 	later := slices.DeleteFunc(slices.Clone(aborted), func(a abortedTxn) bool { return a.lastOffset < c.first })
@@ -259,6 +267,21 @@ func (r *round) diagnose(err error) error {
 		return errAbandoned
 	}
 	return err
+}
+
+// checkFirst checks what was not checked since the start: a corrupt batch ends the round before anything was changed.
+func (r *round) checkFirst(ctx context.Context) error {
+	for _, s := range r.segs {
+		if s.suspect.Load() {
+			if err := s.survey(s.size, func(n int64) error { return r.o.io.wait(ctx, n) }); err != nil {
+				return fmt.Errorf("%s: %w", s.file.Name(), err)
+			}
+		}
+		if d := s.damaged.Load(); d != nil {
+			return d.bad[0]
+		}
+	}
+	return nil
 }
 
 // buildMap reads the dirty part into the offset map, as far as it has room.

@@ -116,7 +116,7 @@ func (s *segment) tail() (batchMark, error) {
 
 // tailFrom walks from a position, where a batch must end at offset first unless that is negative.
 func (s *segment) tailFrom(pos, first int64) (m batchMark, err error) {
-	w := newWalker(s.file, pos, s.size)
+	w := s.walker(pos, s.size)
 	if first >= 0 {
 		w.setWindow(findWindow)
 	}

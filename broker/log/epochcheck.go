@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"stet/zerocopy/batch"
 )
@@ -82,11 +83,32 @@ func (l *Log) checkEpochs(entries []EpochEntry, segs []*segment, end int64, whol
 		if err != nil {
 			return "", err
 		}
-		if misfit := l.epochMisfit(entries, i, prev, at); misfit != "" {
-			return misfit, nil
+		misfit := l.epochMisfit(entries, i, prev, at)
+		if misfit == "" {
+			continue
+		}
+		if lies, err := lying(segs, entries, i, prev, at); err != nil || !lies {
+			return misfit, err
 		}
 	}
 	return "", nil
+}
+
+// lying says that a batch beside entry i has another epoch than it was written with: one that the checkpoint does not know, while the
+// batch on its other side agrees with it. Then the checkpoint is right, and who reads the batch finds it out.
+func lying(segs []*segment, entries []EpochEntry, i int, prev, at batchMark) (bool, error) {
+	unknown := func(epoch int32) bool {
+		return !slices.ContainsFunc(entries, func(e EpochEntry) bool { return e.Epoch == epoch })
+	}
+	if e := entries[i]; at.ok && at.base == e.Start && at.epoch != e.Epoch && unknown(at.epoch) {
+		_, next, err := marksAround(segs, at.last+1)
+		return next.ok && next.epoch == e.Epoch && (i == 0 || !prev.ok || prev.epoch == entries[i-1].Epoch), err
+	}
+	if i == 0 || !prev.ok || prev.base <= entries[i-1].Start || !unknown(prev.epoch) {
+		return false, nil
+	}
+	before, _, err := marksAround(segs, prev.base)
+	return before.ok && before.epoch == entries[i-1].Epoch && at.ok && at.epoch == entries[i].Epoch, err
 }
 
 // epochMisfit compares an entry with the batch that holds or follows its start and the one before.
@@ -147,7 +169,7 @@ func (s *segment) marksAround(offset int64) (prev, at batchMark, err error) {
 	if pos >= s.size {
 		pos = 0
 	}
-	w := newWalker(s.file, pos, s.size)
+	w := s.walker(pos, s.size)
 	w.setWindow(findWindow) // an index interval is read, not more
 	defer w.close()
 	for {

@@ -81,8 +81,10 @@ func (l *Log) open(from loadFrom) error {
 		l.segs = append(l.segs, s)
 		if i > 0 {
 			l.segs[i-1].next = base
+			l.segs[i-1].doubt(l, base)
 		}
 	}
+	l.active().doubt(l, noOffset)
 	l.start.Store(max(from.start, ls.segments[0]))
 
 	scanFrom := len(l.segs)
@@ -93,7 +95,7 @@ func (l *Log) open(from loadFrom) error {
 	scanFrom = min(scanFrom, l.readTxnIndexes(ls.txns))
 	var end int64
 	if scanFrom == len(l.segs) {
-		if end, err = l.openActive(); err != nil {
+		if end, err = l.openActive(from.recoveryPoint); err != nil {
 			scanFrom = len(l.segs) - 1
 		}
 	}
@@ -160,6 +162,7 @@ func (l *Log) open(from loadFrom) error {
 }
 
 func (l *Log) finishOpen(end, hw int64) {
+	l.live.Store(true)
 	l.hw.Store(min(max(hw, l.start.Load()), end))
 	l.state.replicated(l.hw.Load())
 	l.active().jitterMs = l.cfg.Load().jitter()
@@ -194,6 +197,7 @@ func (l *Log) openEmpty(start int64) error {
 func (l *Log) startOver(end int64) error {
 	l.logger.Warn("log ends below its start: it begins anew", "topic", l.tp.topic, "partition", l.tp.partition, "offset", end, "start", l.start.Load())
 	l.sizes()
+	l.live.Store(true)
 	l.publish(end)
 	return l.truncateFully(l.start.Load())
 }
@@ -232,19 +236,72 @@ func (l *Log) readTxnIndexes(have map[int64]bool) int {
 	return bad
 }
 
-// openActive finds the log end after a clean shutdown, from the end of the last index.
-func (l *Log) openActive() (end int64, err error) {
+// openActive finds the log end after a clean shutdown, which noted it, from the end of the last index. An error says that
+// the segment has to be scanned.
+func (l *Log) openActive(noted int64) (end int64, err error) {
 	s := l.active()
 	if s.size == 0 {
 		s.idx, s.next = &index{}, s.base
 		s.startIndex()
 		return s.base, nil
 	}
+	if noted > s.base {
+		s.check.oldEnd = noted
+	}
+	end, err = s.end()
+	if isTorn(err) {
+		if serr := s.survey(s.size, nil); serr != nil {
+			return 0, serr
+		}
+		if s.damaged.Load() != nil {
+			end, err = s.end() // past what is corrupt
+		}
+	}
+	if err == nil && end != noted && s.lastLies(noted) {
+		return 0, fmt.Errorf("%w: the last batch ends at %d, the log at %d", errOrder, end, noted)
+	}
+	if err == nil {
+		s.check.oldEnd = end
+	}
+	return end, err // of an error a scan cuts off what is behind the noted end
+}
+
+// lastLies says that the last batch is not what was written: its checksum is wrong, or the segment would end where it was noted to if the
+// batch began where the one before ends, which it does not.
+func (s *segment) lastLies(noted int64) bool {
+	w := s.walker(0, s.size)
+	defer w.close()
+	expect, before, at, last := s.base, s.base, int64(0), batchMark{}
+	for {
+		h, err := w.header()
+		if err != nil {
+			if !errors.Is(err, io.EOF) || !last.ok {
+				return false
+			}
+			break
+		}
+		before, at, last = expect, w.pos, markOf(h)
+		expect = h.NextOffset()
+		w.pos += batch.SizeOf(h)
+	}
+	if last.base != before && before+(last.last-last.base)+1 == noted {
+		return true
+	}
+	w.pos = at
+	b, err := w.whole()
+	return err == nil && b.CheckCRC() != nil
+}
+
+// end reads the offset after the last batch of an active segment, which must not be corrupt.
+func (s *segment) end() (end int64, err error) {
 	x, err := s.index(s.size)
 	if err != nil {
 		return 0, err
 	}
-	w := newWalker(s.file, 0, s.size)
+	if d := s.damaged.Load(); d != nil && d.bad[len(d.bad)-1].end() == s.size {
+		return 0, fmt.Errorf("%w: %w", batch.ErrCorrupt, d.bad[len(d.bad)-1])
+	}
+	w := s.walker(0, s.size)
 	defer w.close()
 	h, err := w.header()
 	if err != nil {
@@ -263,6 +320,9 @@ func (l *Log) openActive() (end int64, err error) {
 		if err != nil {
 			return 0, err
 		}
+		if w.pos > from && h.BaseOffset() < s.next {
+			return 0, fmt.Errorf("%w: position %d: batch %d to %d, expected %d", errOrder, w.pos, h.BaseOffset(), h.LastOffset(), s.next)
+		}
 		s.next = h.NextOffset()
 		w.pos += batch.SizeOf(h)
 	}
@@ -273,8 +333,12 @@ func (l *Log) openActive() (end int64, err error) {
 // epochsFrom fills the epoch cache from batch headers.
 func (l *Log) epochsFrom(segs []*segment) error {
 	for _, s := range segs {
+		expect := s.base
 		err := eachHeader(s, func(h batch.Batch) {
-			l.epochs.assign(h.PartitionLeaderEpoch(), h.BaseOffset())
+			if h.BaseOffset() >= expect { // else its offset is wrong, and who reads it finds that out
+				l.epochs.assign(h.PartitionLeaderEpoch(), h.BaseOffset())
+				expect = h.NextOffset()
+			}
 		})
 		if err != nil {
 			return err
@@ -284,7 +348,7 @@ func (l *Log) epochsFrom(segs []*segment) error {
 }
 
 func eachHeader(s *segment, f func(h batch.Batch)) error {
-	w := newWalker(s.file, 0, s.size)
+	w := s.walker(0, s.size)
 	defer w.close()
 	for {
 		h, err := w.header()
@@ -342,14 +406,19 @@ func (l *Log) replay(s *segment, from, upTo int64) error {
 	if s.base >= upTo || from >= upTo || s.size == 0 {
 		return nil
 	}
-	pos := int64(0)
-	if from > s.base {
-		var err error
-		if pos, _, err = s.findOwned(from); err != nil {
+	if s.suspect.Load() {
+		if err := s.survey(s.size, nil); err != nil {
 			return err
 		}
 	}
-	w := newWalker(s.file, pos, s.size)
+	pos := int64(0)
+	if from > s.base {
+		var err error
+		if pos, err = s.findForCut(from); err != nil {
+			return err
+		}
+	}
+	w := s.walker(pos, s.size)
 	defer w.close()
 	for {
 		b, err := w.forState()

@@ -29,6 +29,7 @@ type Log struct {
 	retention   atomic.Bool
 	failure     atomic.Pointer[error]
 	ahead       atomic.Pointer[readahead] // nil until somebody reads far behind the tail
+	live        atomic.Bool               // it was opened
 
 	dirty atomic.Uint32 // bit per watcher that will look at it
 

@@ -67,6 +67,7 @@ type Manager struct {
 	ahead   aheadQueue
 
 	producerExpiry atomic.Int64 // producer.id.expiration.ms
+	corrupt        atomic.Int64 // batches that were found to be corrupt
 }
 
 // OpenManager locks the directories, reads their meta.properties and checkpoints, and opens

@@ -139,6 +139,9 @@ func (l *Log) acquire(offset int64) (readable, error) {
 
 // locate finds the range to return, n 0 if the segment has nothing at or above offset.
 func (r *readable) locate(offset, bound int64, maxBytes int, minOneBatch bool) (pos int64, n int, err error) {
+	if r.seg.suspect.Load() {
+		return r.locateChecked(offset, bound, maxBytes, minOneBatch)
+	}
 	pos, size, err := r.seg.find(offset, r.limit)
 	if err != nil || size == 0 {
 		return 0, 0, err
@@ -159,6 +162,53 @@ func (r *readable) locate(offset, bound int64, maxBytes int, minOneBatch bool) (
 	return pos, n, nil
 }
 
+// locateChecked is locate in a segment that was not checked as a whole: what it returns is.
+func (r *readable) locateChecked(offset, bound int64, maxBytes int, minOneBatch bool) (pos int64, n int, err error) {
+	for {
+		pos, size, err := r.seg.findChecked(offset, r.limit)
+		if err != nil || size == 0 {
+			return 0, 0, err
+		}
+		limit := r.limit
+		d := r.seg.damaged.Load()
+		if d != nil {
+			limit = d.clip(pos, limit)
+		}
+		if bound < r.end && bound < r.next {
+			to, _, err := r.seg.findChecked(bound, r.limit)
+			if bad := (*CorruptBatchError)(nil); errors.As(err, &bad) {
+				to, err = bad.Position, nil
+			}
+			if err != nil {
+				return 0, 0, err
+			}
+			if limit = min(limit, to); limit <= pos {
+				return 0, 0, nil
+			}
+		}
+		n = int(min(limit-pos, int64(max(maxBytes, 0))))
+		if minOneBatch {
+			n = max(n, int(size))
+		}
+		if d != nil {
+			return pos, n, nil
+		}
+		good, err := r.seg.checkRange(pos, pos+int64(n), r.limit, -1)
+		if err == nil {
+			return pos, min(n, int(max(good-pos, size))), nil // what is cut off was not checked
+		}
+		if !isTorn(err) {
+			return 0, 0, err
+		}
+		if err = r.seg.survey(r.limit, nil); err != nil {
+			return 0, 0, err
+		}
+		if !r.seg.suspect.Load() {
+			return pos, n, nil
+		}
+	}
+}
+
 // locateAgain and firstAtAgain look whether the index is wrong while the log stands still.
 func (r *readable) locateAgain(offset, bound int64) func(limit int64) error {
 	seg := r.seg
@@ -175,7 +225,7 @@ func (r *readable) firstAtAgain(ts, start int64) func(limit int64) error {
 	now := readable{seg: r.seg}
 	return func(limit int64) error {
 		now.limit = limit
-		_, _, err := now.firstAt(ts, start)
+		_, _, err := now.firstAtChecked(ts, start)
 		return err
 	}
 }
@@ -196,6 +246,9 @@ func (l *Log) readError(r readable, offset int64, err error) error {
 	l.pub.Unlock()
 	if cut {
 		return nil
+	}
+	if bad := (*CorruptBatchError)(nil); errors.As(err, &bad) {
+		return fmt.Errorf("%s: %w", l.tp, bad)
 	}
 	if errors.Is(err, batch.ErrIncomplete) || errors.Is(err, batch.ErrCorrupt) || errors.Is(err, batch.ErrMagic) || errors.Is(err, errIndex) {
 		if !r.seg.named.Swap(true) {
@@ -222,10 +275,10 @@ func (l *Log) OffsetForTimestamp(ts int64) (offset, timestamp int64, epoch int32
 			}
 			return -1, -1, -1, err
 		}
-		rec, found, err := r.firstAt(ts, start)
+		rec, found, err := r.firstAtChecked(ts, start)
 		if errors.Is(err, errIndex) {
 			if err = l.repairIndex(r.seg, r.firstAtAgain(ts, start)); err == nil {
-				rec, found, err = r.firstAt(ts, start)
+				rec, found, err = r.firstAtChecked(ts, start)
 			}
 		}
 		r.seg.release()
@@ -287,52 +340,81 @@ type recordAt struct {
 	epoch             int32
 }
 
-// firstAt finds the first record of the segment with offset >= from and timestamp >= ts.
-func (r *readable) firstAt(ts, from int64) (found recordAt, ok bool, err error) {
+// firstAtChecked is firstAt; in a segment that was not checked as a whole, what it looks at is. A corrupt batch that may hold
+// the answer is a *CorruptBatchError.
+func (r *readable) firstAtChecked(ts, from int64) (found recordAt, ok bool, err error) {
+	s := r.seg
+	if !s.suspect.Load() || s.damaged.Load() != nil {
+		found, ok, _, err = r.firstAt(ts, from)
+		return found, ok, err
+	}
+	found, ok, looked, err := r.firstAt(ts, from)
+	if err == nil {
+		_, err = s.checkRange(looked.from, looked.to, r.limit, looked.next)
+	}
+	if err == nil || !isTorn(err) && !errors.Is(err, errIndex) {
+		return found, ok, err
+	}
+	if err := s.survey(r.limit, nil); err != nil {
+		return found, false, err
+	}
+	found, ok, _, err = r.firstAt(ts, from)
+	return found, ok, err
+}
+
+// firstAt finds the first record of the segment with offset >= from and timestamp >= ts. looked is where it looked for it, its next the
+// offset that the index has for the first batch there, or -1.
+func (r *readable) firstAt(ts, from int64) (found recordAt, ok bool, looked checkedRun, err error) {
 	if r.limit == 0 {
-		return found, false, nil
+		return found, false, looked, nil
 	}
 	largest, _, err := r.seg.largestTs(r.limit)
-	if err != nil || largest < ts {
-		return found, false, err
+	if err != nil || largest < ts && r.seg.damaged.Load() == nil {
+		return found, false, looked, err
 	}
 	x, err := r.seg.index(r.limit)
 	if err != nil {
-		return found, false, err
+		return found, false, looked, err
 	}
 	// Up to the entry's offset no batch reaches ts, if the entry's own timestamp is below it.
-	pos := int64(0)
+	pos, last := int64(0), int64(-1)
 	entry, claimed := x.floorTime(ts - 1)
 	if claimed = claimed && ts > math.MinInt64; claimed {
-		pos = x.floor(int64(entry.rel))
+		pos, last = x.floorEntry(int64(entry.rel))
 	}
 	if pos >= r.limit {
-		pos, claimed = 0, false
+		pos, last, claimed = 0, -1, false
 	}
-	w := newWalker(r.seg.file, pos, r.limit)
+	looked = checkedRun{from: pos, to: r.limit, next: -1}
+	if last >= 0 {
+		looked.next = r.seg.base + last
+	}
+	w := r.seg.walker(pos, r.limit)
+	w.strict = true
 	defer w.close()
 	for {
 		h, err := w.header()
 		if errors.Is(err, io.EOF) {
-			return found, false, nil
+			return found, false, looked, nil
 		}
 		if err != nil {
-			return found, false, err
+			return found, false, looked, err
 		}
 		size := batch.SizeOf(h)
 		if at := r.seg.base + int64(entry.rel); claimed && h.LastOffset() >= at {
 			if err := entry.check(h, at); err != nil {
-				return found, false, err
+				return found, false, looked, err
 			}
 			claimed = false
 		}
 		if h.LastOffset() >= from && h.MaxTimestamp() >= ts && h.NumRecords() > 0 {
 			b, err := w.whole()
 			if err != nil {
-				return found, false, err
+				return found, false, looked, err
 			}
 			if found, ok, err = firstRecordAt(b, ts, from); ok || err != nil {
-				return found, ok, err
+				looked.to = w.pos + size
+				return found, ok, looked, err
 			}
 		}
 		w.pos += size

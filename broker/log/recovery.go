@@ -32,6 +32,8 @@ func (l *Log) recover(k int, hadTxns map[int64]bool) (end int64, err error) {
 		bound := int64(math.MaxInt64)
 		if i+1 < len(l.segs) {
 			bound = l.segs[i+1].base
+		} else if s.check != nil {
+			bound = s.check.oldEnd
 		}
 		valid, next, why, err := l.scan(s, end, bound, hadTxns[s.base])
 		if err != nil {
@@ -70,6 +72,8 @@ func (l *Log) hole(end, next int64) bool {
 // be touched.
 func (l *Log) scan(s *segment, expect, bound int64, hadTxns bool) (valid, next int64, why, err error) {
 	interval := int64(l.cfg.Load().IndexIntervalBytes)
+	s.trust() // of what is not right nothing is kept
+	s.damaged.Store(nil)
 	s.startIndex()
 	s.txns, s.txnsOnDisk, s.sinceIndex, s.firstTs, s.next = nil, 0, 0, -1, s.base
 	if hadTxns {

@@ -37,6 +37,10 @@ type segment struct {
 	refs  atomic.Int32
 	named atomic.Bool // its damage was logged
 
+	suspect atomic.Bool // not every byte was checked since the log was opened, or some are corrupt
+	check   *checked    // of what was checked; nil for a segment without data at open
+	damaged atomic.Pointer[damage]
+
 	// Guarded by Log.mu; size and next are read under Log.pub too, and then change only
 	// while both are held.
 	size       int64 // valid bytes
@@ -236,7 +240,7 @@ func (s *segment) readIndex(limit int64) (*index, error) {
 	if n := len(offsets); n > 0 {
 		from = int64(offsets[n-1].pos)
 	}
-	w := newWalker(s.file, from, limit)
+	w := s.walker(from, limit)
 	defer w.close()
 	for n := 0; ; n++ {
 		h, err := w.header()
@@ -270,7 +274,7 @@ func (s *segment) checkTime(x *index, e timeEntry, limit int64) error {
 	if pos >= limit {
 		pos = 0
 	}
-	w := newWalker(s.file, pos, limit)
+	w := s.walker(pos, limit)
 	w.setWindow(findWindow)
 	defer w.close()
 	for {
@@ -295,8 +299,14 @@ func (e timeEntry) check(h batch.Batch, at int64) error {
 
 // rebuild makes the index anew from the batch headers.
 func (s *segment) rebuild(limit int64) error {
+	if s.suspect.Load() {
+		if err := s.survey(limit, nil); err != nil {
+			return err
+		}
+	}
 	s.startIndex()
-	w := newWalker(s.file, 0, limit)
+	damaged := s.damaged.Load() != nil
+	w := s.walker(0, limit)
 	defer w.close()
 	since := int64(0)
 	for {
@@ -312,14 +322,16 @@ func (s *segment) rebuild(limit int64) error {
 		}
 		if since > defaultIndexInterval {
 			s.idx.offsets = append(s.idx.offsets, offsetEntry{int32(h.LastOffset() - s.base), int32(w.pos)})
-			s.idx.addTime(s.maxTs, int32(s.maxTsAt-s.base))
+			if !damaged { // an entry says of all batches up to it that they are older
+				s.idx.addTime(s.maxTs, int32(s.maxTsAt-s.base))
+			}
 			since = 0
 		}
 		size := batch.SizeOf(h)
 		since += size
 		w.pos += size
 	}
-	if s.maxTs >= 0 {
+	if s.maxTs >= 0 && !damaged {
 		s.idx.addTime(s.maxTs, int32(s.maxTsAt-s.base))
 	}
 	return nil

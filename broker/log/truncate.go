@@ -30,7 +30,7 @@ func (l *Log) Truncate(to int64) error {
 	}
 	i := segmentFor(l.segs, to)
 	seg := l.segs[i]
-	pos, _, err := seg.findOwned(to)
+	pos, err := seg.findForCut(to)
 	if err != nil {
 		return l.fail("truncate", err)
 	}
@@ -90,7 +90,7 @@ func (l *Log) cutPoint(i int, pos, to int64) (int64, error) {
 			break
 		}
 	}
-	w := newWalker(seg.file, from, pos)
+	w := seg.walker(from, pos)
 	defer w.close()
 	for end := int64(-1); ; {
 		h, err := w.header()
@@ -194,6 +194,7 @@ func (l *Log) shrink(s *segment, pos, to int64) error {
 		return l.fail("truncate", err)
 	}
 	s.flushed, s.synced = min(s.flushed, pos), min(s.synced, pos)
+	s.keep(pos)
 	if err := s.cutIndexes(pos, to); err != nil {
 		return l.fail("truncate index", err)
 	}
@@ -227,7 +228,7 @@ func (s *segment) cutIndexes(pos, to int64) error {
 	if n := len(s.idx.offsets); n > 0 {
 		from = int64(s.idx.offsets[n-1].pos)
 	}
-	w := newWalker(s.file, from, pos)
+	w := s.walker(from, pos)
 	defer w.close()
 	for {
 		h, err := w.header()

@@ -26,6 +26,9 @@ type walker struct {
 	buf   []byte
 	at    int64 // file position of win
 	win   []byte
+
+	bad    []*CorruptBatchError // known ones, that are passed over
+	strict bool                 // or returned
 }
 
 func newWalker(f io.ReaderAt, pos, limit int64) *walker {
@@ -77,8 +80,8 @@ func (w *walker) peek(need int64) ([]byte, error) {
 // header returns the header of the batch at pos after checking its frame: size, magic and
 // that it ends below limit. io.EOF means that pos is limit. The slice is valid until the next call.
 func (w *walker) header() (batch.Batch, error) {
-	if w.pos >= w.limit {
-		return nil, io.EOF
+	if err := w.pass(); err != nil {
+		return nil, err
 	}
 	p, err := w.peek(batch.HeaderSize)
 	if err != nil {

@@ -1,0 +1,371 @@
+package log
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"stet/zerocopy/batch"
+)
+
+// CorruptBatchError says that the bytes of a segment file from Position on are not the batches that were written, so that the
+// offsets from First up to Next cannot be read. It unwraps to ErrCorruptMessage.
+type CorruptBatchError struct {
+	File           string
+	Position, Size int64
+	First, Next    int64
+	Why            error
+}
+
+func (e *CorruptBatchError) Error() string {
+	return fmt.Sprintf("%v: %s: position %d, %d bytes: offsets %d to %d cannot be read: %v", ErrCorruptMessage, e.File, e.Position, e.Size, e.First, e.Next-1, e.Why)
+}
+
+// Unwrap returns ErrCorruptMessage.
+func (e *CorruptBatchError) Unwrap() error { return ErrCorruptMessage }
+
+func (e *CorruptBatchError) end() int64 { return e.Position + e.Size }
+
+// damage is what a segment with corrupt batches is read by: where they are, and where the others can be found without an
+// index. It never changes.
+type damage struct {
+	bad   []*CorruptBatchError // ascending
+	jumps []jump               // ascending; one at the segment's begin, and one behind everything that is bad
+}
+
+// jump is where the batches from an offset on begin.
+type jump struct{ offset, pos int64 }
+
+const jumpStep = 64 << 10
+
+// holding is the corrupt range that an offset is in, nil: none.
+func (d *damage) holding(offset int64) *CorruptBatchError {
+	for _, b := range d.bad {
+		if offset >= b.First && offset < b.Next {
+			return b
+		}
+	}
+	return nil
+}
+
+// clip is where the bytes from pos on, which are right, end.
+func (d *damage) clip(pos, limit int64) int64 {
+	if b := d.after(pos); b != nil {
+		return min(b.Position, limit)
+	}
+	return limit
+}
+
+// after is the first corrupt range at or behind pos.
+func (d *damage) after(pos int64) *CorruptBatchError {
+	for _, b := range d.bad {
+		if b.Position >= pos {
+			return b
+		}
+	}
+	return nil
+}
+
+// errCut says that the log was cut under who read a segment: what was found proves nothing.
+var errCut = fmt.Errorf("%w: the log was cut", batch.ErrIncomplete)
+
+// survey checks the segment from its begin to limit, finds out what is corrupt and where it goes on behind that. Then the segment
+// is not suspect any more, or its damage is known and named. pace, which may be nil, is called with the bytes that were read. An
+// error is one of the disk, of pace, or errCut.
+func (s *segment) survey(limit int64, pace func(n int64) error) error {
+	c := s.check
+	c.surveying.Lock()
+	defer c.surveying.Unlock()
+	if !s.suspect.Load() || s.damaged.Load() != nil {
+		return nil
+	}
+	end := min(limit, c.old)
+	v := newVerifier(s, limit)
+	defer v.release()
+	v.expect = s.base
+	d := &damage{jumps: []jump{{s.base, 0}}}
+	paid := int64(0)
+	for pos := int64(0); pos < end; {
+		if n := pos - paid; pace != nil && n >= walkWindow {
+			if err := pace(n); err != nil {
+				return err
+			}
+			paid = pos
+		}
+		size, err := v.frame(pos, end)
+		if err == nil {
+			err = v.rest(pos, size, end)
+		}
+		if err == nil {
+			if last := d.jumps[len(d.jumps)-1]; pos-last.pos >= jumpStep {
+				d.jumps = append(d.jumps, jump{v.head().BaseOffset(), pos})
+			}
+			v.pass()
+			pos += size
+			continue
+		}
+		if !isTorn(err) {
+			return err
+		}
+		to, next, rerr := v.resume(pos, size)
+		if rerr != nil {
+			return rerr
+		}
+		d.bad = append(d.bad, &CorruptBatchError{File: s.path + logSuffix, Position: pos, Size: to - pos, First: v.expect, Next: next, Why: err})
+		d.jumps = append(d.jumps, jump{next, to})
+		v.expect, v.epoch, pos = next, -1, to
+	}
+	if len(d.bad) == 0 {
+		s.trust()
+		return nil
+	}
+	if !c.log.holds(s, limit) {
+		return errCut
+	}
+	s.damaged.Store(d)
+	for _, b := range d.bad {
+		c.log.nameCorrupt(b)
+	}
+	if l := c.log; l.cfg.Load().compacted() {
+		l.logger.Error("log is not compacted", "topic", l.tp.topic, "partition", l.tp.partition, "err", d.bad[0])
+	}
+	return nil
+}
+
+// nameCorrupt tells of a corrupt batch that was found, once for each.
+func (l *Log) nameCorrupt(b *CorruptBatchError) {
+	l.m.corrupt.Add(1)
+	l.logger.Error("corrupt batch is not served", "topic", l.tp.topic, "partition", l.tp.partition, "file", b.File, "position", b.Position, "bytes", b.Size,
+		"offset", b.First, "next", b.Next, "err", b.Why,
+		"help", "stet dump-log --deep-iteration "+b.File+" shows it; of a mirrored partition, stop the mirror, delete the copy and start it again; other offsets stay readable")
+}
+
+// CorruptBatches is how many corrupt batches, or runs of them, were found in the segments since the start.
+func (m *Manager) CorruptBatches() int64 { return m.corrupt.Load() }
+
+// resume finds the next batch behind a corrupt one at pos: where its length leads, if that can be believed, else the first place
+// where a whole one with a right checksum and a possible offset begins. next is the offset that it begins with.
+func (v *verifier) resume(pos, size int64) (to, next int64, err error) {
+	end, expect := v.limit, v.expect
+	if at := pos + size; size >= batch.HeaderSize && at <= end {
+		if at == end {
+			return end, v.s.check.oldEnd, nil
+		}
+		if ok, err := v.probe(at); ok || err != nil {
+			return at, v.head().BaseOffset(), err
+		}
+	}
+	v.expect, v.epoch = expect, -1
+	const magicAt = 16
+	// Bytes that look like headers, and are none, must not make it take for ever.
+	budget := end + (64 << 20)
+	for at := pos + 1; at+batch.HeaderSize <= end && budget > 0; {
+		p, err := v.peek(at, batch.HeaderSize, end)
+		if err != nil {
+			if isTorn(err) {
+				break
+			}
+			return 0, 0, err
+		}
+		i := bytes.IndexByte(p[magicAt:], 2)
+		if i < 0 {
+			at += int64(len(p) - magicAt)
+			continue
+		}
+		at += int64(i)
+		if at+batch.HeaderSize > end {
+			break
+		}
+		if size, ferr := v.frame(at, 0); ferr == nil && v.possible() {
+			budget -= size
+			if ok, err := v.probe(at); ok || err != nil {
+				return at, v.head().BaseOffset(), err
+			}
+		} else if ferr != nil && !isTorn(ferr) {
+			return 0, 0, ferr
+		}
+		at++
+	}
+	return end, v.s.check.oldEnd, nil
+}
+
+// possible says that the offsets of the header may be those of a batch that follows.
+func (v *verifier) possible() bool {
+	h := v.head()
+	return h.LastOffsetDelta() >= 0 && h.BaseOffset() >= v.expect && h.BaseOffset() < v.s.check.oldEnd && h.NextOffset() <= v.s.check.oldEnd
+}
+
+// probe says whether a right batch begins at a position.
+func (v *verifier) probe(at int64) (bool, error) {
+	size, err := v.frame(at, at+findWindow)
+	if err == nil {
+		err = v.rest(at, size, 0)
+	}
+	if err != nil && !isTorn(err) {
+		return false, err
+	}
+	return err == nil, nil
+}
+
+// holds says that the segment is part of the log with at least so many bytes.
+func (l *Log) holds(s *segment, limit int64) bool {
+	if !l.live.Load() {
+		return true // it is being opened
+	}
+	l.pub.Lock()
+	defer l.pub.Unlock()
+	for i, have := range l.view.segs {
+		size := have.size
+		if i == len(l.view.segs)-1 {
+			size = l.view.size
+		}
+		if have == s && size >= limit {
+			return true
+		}
+	}
+	return false
+}
+
+// findChecked is find where batches may be corrupt: between the place that the index leads to and the end of the batch that
+// it returns all are checked. An offset that cannot be read is a *CorruptBatchError.
+func (s *segment) findChecked(offset, limit int64) (pos, size int64, err error) {
+	if s.damaged.Load() == nil {
+		pos, size, err = s.findAndCheck(offset, limit)
+		if err == nil || !isTorn(err) && !errors.Is(err, errIndex) {
+			return pos, size, err
+		}
+		if err := s.survey(limit, nil); err != nil {
+			return 0, 0, err
+		}
+	}
+	if d := s.damaged.Load(); d != nil {
+		return s.findBeside(d, offset, limit)
+	}
+	return s.find(offset, limit)
+}
+
+func (s *segment) findAndCheck(offset, limit int64) (pos, size int64, err error) {
+	if limit == 0 {
+		return 0, 0, nil
+	}
+	x, err := s.index(limit)
+	if err != nil {
+		return 0, 0, err
+	}
+	from, last := x.floorEntry(offset - s.base)
+	if from >= limit {
+		from, last = 0, -1
+	}
+	if last >= 0 {
+		last += s.base
+	}
+	if pos, size, err = findFrom(s.file, offset, from, last, limit); err == nil {
+		_, err = s.checkRange(from, pos+size, limit, last)
+	}
+	return pos, size, err
+}
+
+// findBeside is find in a segment whose damage is known.
+func (s *segment) findBeside(d *damage, offset, limit int64) (pos, size int64, err error) {
+	if b := d.holding(offset); b != nil && b.Position < limit {
+		return 0, 0, b
+	}
+	start := int64(0)
+	for _, j := range d.jumps {
+		if j.offset > offset || j.pos > limit {
+			break
+		}
+		start = j.pos
+	}
+	if limit > s.check.old { // what was appended since has an index that can be believed
+		x, err := s.index(limit)
+		if err != nil {
+			return 0, 0, err
+		}
+		if p := x.floor(offset - s.base); p >= s.check.old && p < limit {
+			start = p
+		}
+	}
+	for {
+		stop, b := limit, d.after(start)
+		if b != nil {
+			stop = min(b.Position, limit)
+		}
+		if pos, size, err = findFrom(s.file, offset, start, -1, stop); err != nil || size > 0 || stop == limit {
+			return pos, size, err
+		}
+		start = b.end()
+	}
+}
+
+// findForCut is findOwned for who is about to cut the log at what it finds: only a right batch lies before that.
+func (s *segment) findForCut(offset int64) (pos int64, err error) {
+	if s.suspect.Load() {
+		if err := s.survey(s.size, nil); err != nil {
+			return 0, err
+		}
+	}
+	d := s.damaged.Load()
+	if d == nil {
+		pos, _, err = s.findOwned(offset)
+		return pos, err
+	}
+	pos, _, err = s.findBeside(d, offset, s.size)
+	if bad := (*CorruptBatchError)(nil); errors.As(err, &bad) {
+		pos, err = bad.Position, nil
+	}
+	for i := len(d.bad) - 1; i >= 0; i-- {
+		if d.bad[i].end() == pos {
+			pos = d.bad[i].Position
+		}
+	}
+	return pos, err
+}
+
+// keep forgets what is corrupt behind pos, where the segment was cut.
+func (s *segment) keep(pos int64) {
+	d := s.damaged.Load()
+	if d == nil {
+		return
+	}
+	now := &damage{jumps: d.jumps}
+	for _, b := range d.bad {
+		if b.Position < pos {
+			now.bad = append(now.bad, b)
+		}
+	}
+	if len(now.bad) > 0 {
+		s.damaged.Store(now)
+		return
+	}
+	s.damaged.Store(nil)
+	s.trust() // the rest was found to be right
+}
+
+// walker goes over the segment's batches from pos to limit, past those that are known to be corrupt.
+func (s *segment) walker(pos, limit int64) *walker {
+	w := newWalker(s.file, pos, limit)
+	if d := s.damaged.Load(); d != nil {
+		w.bad = d.bad
+	}
+	return w
+}
+
+// pass goes past corrupt batches, or with strict returns the one that pos is at.
+func (w *walker) pass() error {
+	for len(w.bad) > 0 && w.pos >= w.bad[0].Position {
+		b := w.bad[0]
+		if w.pos < b.end() {
+			if w.strict {
+				return b
+			}
+			w.pos = min(b.end(), w.limit)
+		}
+		w.bad = w.bad[1:]
+	}
+	if w.pos >= w.limit {
+		return io.EOF
+	}
+	return nil
+}
