@@ -119,5 +119,6 @@ func (b *Broker) collect(emit metrics.Emit) {
 	emit(metrics.BrokerPartitions, float64(len(all)))
 	emit(metrics.BrokerOffline, float64(offline))
 	emit(metrics.BrokerLogBytes, float64(bytes))
+	emit(metrics.BrokerCorruptBatches, float64(b.logs.CorruptBatches()))
 	emit(metrics.BrokerMetadataOffset, float64(b.quorum.Image().Offset()))
 }

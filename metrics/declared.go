@@ -74,6 +74,7 @@ var (
 	BrokerPartitions      = declare("stet_broker_partitions", Gauge, nil, "Partitions held by this broker.")
 	BrokerOffline         = declare("stet_broker_offline_partitions", Gauge, nil, "Partitions whose log cannot be used.")
 	BrokerLogBytes        = declare("stet_broker_log_bytes", Gauge, nil, "Bytes of all logs of this broker.")
+	BrokerCorruptBatches  = declare("stet_broker_log_corrupt_batches_total", Counter, nil, "Corrupt batches, or runs of them, that were found in logs since the start; they are not served.")
 	BrokerMetadataOffset  = declare("stet_broker_metadata_offset", Gauge, nil, "Metadata records applied.")
 )
 
@@ -84,7 +85,7 @@ var Declared = []*Desc{
 	MirrorThrottle, MirrorSyncErrors, MirrorStopDuration,
 	BrokerInfo, BrokerConnections, BrokerAccepted, BrokerRefused, BrokerRequests, BrokerRequestMemory, BrokerProduceBytes,
 	BrokerProduceBatches, BrokerProduceRequests, BrokerFetchRequests, BrokerSendfileBytes, BrokerCopiedBytes, BrokerMemoryOutBytes,
-	BrokerPartitions, BrokerOffline, BrokerLogBytes, BrokerMetadataOffset,
+	BrokerPartitions, BrokerOffline, BrokerLogBytes, BrokerCorruptBatches, BrokerMetadataOffset,
 }
 
 func declare(name string, kind Kind, labels []string, help string) *Desc {
