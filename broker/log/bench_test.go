@@ -142,6 +142,56 @@ func BenchmarkCompaction(b *testing.B) {
 	b.ReportMetric(float64(work)/float64(bare), "x-read+crc")
 }
 
+// BenchmarkFirstRead finds, in reads of 1 MiB, what a log of 256 MiB holds that was just opened, for the first time (every byte is
+// checked) and the second time (nothing is). The bytes themselves are not read a second time: that is sendfile's.
+func BenchmarkFirstRead(b *testing.B) {
+	dir := b.TempDir()
+	cfg := DefaultConfig()
+	m := benchManager(b, dir, cfg)
+	l, err := m.Create("t", 0, testID, 7, cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	data := batch.Build(nil, hdr(), batch.KV{Value: make([]byte, 16<<10-80)})
+	for l.Size() < 256<<20 {
+		if _, err := l.AppendAsLeader(append([]byte(nil), data...), 0, OriginCoordinator); err != nil {
+			b.Fatal(err)
+		}
+	}
+	end := l.LogEndOffset()
+	pass := func() time.Duration {
+		t0 := time.Now()
+		for o := int64(0); o < end; {
+			s, err := l.Read(o, 1<<20, noOffset, true)
+			if err != nil || s.Len() == 0 {
+				b.Fatal(s.Len(), err)
+			}
+			o += int64(s.Len() / len(data))
+			s.Release()
+		}
+		return time.Since(t0)
+	}
+	var first, second time.Duration
+	b.SetBytes(256 << 20)
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		if err := m.Close(); err != nil {
+			b.Fatal(err)
+		}
+		m = benchManager(b, dir, cfg)
+		l = m.Get("t", 0)
+		b.StartTimer()
+		first += pass()
+		second += pass()
+	}
+	b.ReportMetric(first.Seconds()/float64(b.N)*4, "s/GiB-first")
+	b.ReportMetric(second.Seconds()/float64(b.N)*4, "s/GiB-second")
+	if err := m.Close(); err != nil {
+		b.Fatal(err)
+	}
+}
+
 // BenchmarkIndexLookup finds offsets in indexes of a thousand and of a million entries: the
 // cost grows with the logarithm.
 func BenchmarkIndexLookup(b *testing.B) {
