@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sort"
 
 	"stet/zerocopy/batch"
 )
@@ -272,11 +273,9 @@ func (s *segment) findBeside(d *damage, offset, limit int64) (pos, size int64, e
 		return 0, 0, b
 	}
 	start := int64(0)
-	for _, j := range d.jumps {
-		if j.offset > offset || j.pos > limit {
-			break
-		}
-		start = j.pos
+	n := sort.Search(len(d.jumps), func(i int) bool { return d.jumps[i].offset > offset || d.jumps[i].pos > limit })
+	if n > 0 {
+		start = d.jumps[n-1].pos
 	}
 	if limit > s.check.old { // what was appended since has an index that can be believed
 		x, err := s.index(limit)

@@ -257,7 +257,7 @@ func (l *Log) openActive(noted int64) (end int64, err error) {
 			end, err = s.end() // past what is corrupt
 		}
 	}
-	if err == nil && end != noted && s.lastLies(noted) {
+	if err == nil && noted > s.base && end != noted && s.lastLies(noted) {
 		return 0, fmt.Errorf("%w: the last batch ends at %d, the log at %d", errOrder, end, noted)
 	}
 	if err == nil {
