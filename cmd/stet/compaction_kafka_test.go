@@ -26,8 +26,12 @@ import (
 // client sees. Then Kafka serves the directory that Stet compacted, after a clean stop and after
 // one that makes it scan everything.
 func TestKafkaCompactsTheSame(t *testing.T) {
+	t.Parallel()
 	for _, version := range []string{testkit.Kafka43, testkit.Kafka39} {
-		t.Run(version, func(t *testing.T) { compactsTheSame(t, version) })
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			compactsTheSame(t, version)
+		})
 	}
 }
 

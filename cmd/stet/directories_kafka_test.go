@@ -23,6 +23,7 @@ import (
 // killed, and Kafka serves the same records from Stet's: those that it mirrored and those of its own producers.
 // Both dump-logs print the same of all files.
 func TestKafkaDirectoriesBothWays(t *testing.T) {
+	t.Parallel()
 	testkit.NeedKafka(t)
 	for _, version := range []string{testkit.Kafka43, testkit.Kafka39} {
 		t.Run(version, func(t *testing.T) {

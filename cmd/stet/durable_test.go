@@ -22,6 +22,7 @@ import (
 // TestAcknowledgedMetadataSurvivesKill: kill -9 at the very moment of the
 // acknowledgement of a create, an alteration or a deletion of a topic or a mirror.
 func TestAcknowledgedMetadataSurvivesKill(t *testing.T) {
+	t.Parallel()
 	ctx := contextFor(t, 4*time.Minute)
 	p := testkit.StartProcess(t, "")
 	w := &durable{t: t, ctx: ctx, p: p}
@@ -120,6 +121,7 @@ func TestAcknowledgedMetadataSurvivesKill(t *testing.T) {
 // TestStartedMirrorSurvivesKill: kill -9 right after an acknowledged start, pause
 // and stop; the intent is carried out by the next process.
 func TestStartedMirrorSurvivesKill(t *testing.T) {
+	t.Parallel()
 	ctx := contextFor(t, 4*time.Minute)
 	src := testkit.StartProcess(t, "")
 	p := testkit.StartProcess(t, "", "mirror.metadata.refresh.interval.ms=500")
@@ -222,6 +224,7 @@ func (w *durable) mirrorIs(cl *kgo.Client, name string, there bool) error {
 
 // TestVerifyFindsOneFlippedByte: `stet verify` on clusters and on folders says where, exit code 1.
 func TestVerifyFindsOneFlippedByte(t *testing.T) {
+	t.Parallel()
 	ctx := contextFor(t, time.Minute)
 	src := testkit.StartProcess(t, "")
 	createTopic(ctx, t, src.Addr, "t", 2)

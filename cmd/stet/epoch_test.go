@@ -16,6 +16,7 @@ import (
 // TestClientsReadACommittedSourceEpoch is C09 with every client: the destination began
 // at epoch 0, the source is at 7, and groups have committed offsets with epoch 7.
 func TestClientsReadACommittedSourceEpoch(t *testing.T) {
+	t.Parallel()
 	ctx := contextFor(t, 2*time.Minute)
 	src := scripted.NewCluster(t, 1)
 	topic := src.CreateTopic("t", 1)

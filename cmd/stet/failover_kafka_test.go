@@ -18,6 +18,7 @@ import (
 // TestFailoverFromRealKafka: the source is killed, the mirror is stopped, and every
 // kind of client goes on at the right offset (the example of SPEC section 7).
 func TestFailoverFromRealKafka(t *testing.T) {
+	t.Parallel()
 	ctx := contextFor(t, 4*time.Minute)
 	k := testkit.StartKafka(t, testkit.Kafka43, 1)
 	createTopic(ctx, t, k.Bootstrap, "ex", 1)
@@ -146,6 +147,7 @@ func TestFailoverFromRealKafka(t *testing.T) {
 // TestRehearsedFailoverWithRealKafka: stop, write here, start again: what was
 // written here is cut, by our own pair, and the copy is identical again.
 func TestRehearsedFailoverWithRealKafka(t *testing.T) {
+	t.Parallel()
 	ctx := contextFor(t, 3*time.Minute)
 	k := sharedKafka(t, testkit.Kafka43, 1)
 	topics := fill(ctx, t, k.Bootstrap, "reh-")

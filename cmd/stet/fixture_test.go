@@ -21,40 +21,55 @@ import (
 // Real clusters are started once and used by all tests that do not break them.
 var shared struct {
 	mu   sync.Mutex
-	made map[string]*testkit.Kafka
+	made map[string]func() (*testkit.Kafka, error)
 }
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	for _, k := range shared.made {
-		k.Stop()
-		_ = os.RemoveAll(k.Dir)
+	for _, made := range shared.made {
+		if k, err := made(); err == nil {
+			k.End()
+			_ = os.RemoveAll(k.Dir)
+		}
 	}
 	os.Exit(code)
 }
 
-// sharedKafka is a cluster of a version and size that tests only add topics to.
+// sharedKafka is a cluster of a version and size that tests only add topics to, under names of their own. A test that finds
+// it dead fails, whoever killed it.
 func sharedKafka(t *testing.T, version string, brokers int) *testkit.Kafka {
 	t.Helper()
 	testkit.NeedKafka(t)
-	shared.mu.Lock()
-	defer shared.mu.Unlock()
 	name := fmt.Sprintf("%s-%d", version, brokers)
-	if k := shared.made[name]; k != nil {
-		return k
+	shared.mu.Lock()
+	made := shared.made[name]
+	if made == nil {
+		made = sync.OnceValues(func() (*testkit.Kafka, error) {
+			dir, err := os.MkdirTemp("", "stet-kafka-")
+			if err != nil {
+				return nil, err
+			}
+			// The cleaner comes soon to whom it may: topics are not compacted by default.
+			return testkit.NewKafka(dir, version, brokers, fmt.Sprintf("default.replication.factor=%d", brokers), "log.cleaner.backoff.ms=50", "log.initial.task.delay.ms=50")
+		})
+		if shared.made == nil {
+			shared.made = map[string]func() (*testkit.Kafka, error){}
+		}
+		shared.made[name] = made
 	}
-	dir, err := os.MkdirTemp("", "stet-kafka-")
+	shared.mu.Unlock()
+	k, err := made()
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, err := testkit.NewKafka(dir, version, brokers, fmt.Sprintf("default.replication.factor=%d", brokers))
-	if err != nil {
-		t.Fatal(err)
+	alive := func() {
+		t.Helper()
+		if err := k.Check(); err != nil {
+			t.Fatalf("the cluster that tests share: %v", err)
+		}
 	}
-	if shared.made == nil {
-		shared.made = map[string]*testkit.Kafka{}
-	}
-	shared.made[name] = k
+	alive()
+	t.Cleanup(alive)
 	return k
 }
 

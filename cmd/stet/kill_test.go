@@ -19,6 +19,7 @@ import (
 // and takes local writes. Nothing acknowledged is lost, nothing is there twice, the
 // copy is identical in the end.
 func TestKillKafkaMirrorTwentyTimes(t *testing.T) {
+	t.Parallel()
 	testkit.NeedKafka(t)
 	k := sharedKafka(t, testkit.Kafka43, 1)
 	killTwenty(t, k.Bootstrap, func(p *testkit.Process, topic string) { sameFiles(t, k.DataDir(1), p.Dir, []string{topic}) })
@@ -26,6 +27,7 @@ func TestKillKafkaMirrorTwentyTimes(t *testing.T) {
 
 // TestKillMirrorTwentyTimes is the same with another Stet as the source, for machines without Java.
 func TestKillMirrorTwentyTimes(t *testing.T) {
+	t.Parallel()
 	src := testkit.StartProcess(t, "")
 	killTwenty(t, src.Addr, func(p *testkit.Process, topic string) { sameFiles(t, src.Dir, p.Dir, []string{topic}) })
 }
@@ -69,6 +71,16 @@ func killTwenty(t *testing.T, source string, same func(*testkit.Process, string)
 			}
 		}
 	}()
+	ackedBeyond := func(before int64, when string) {
+		t.Helper()
+		for deadline := time.Now().Add(30 * time.Second); acked.Load() <= before; {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: local writes do not go on", when)
+			}
+			<-time.After(5 * time.Millisecond)
+		}
+	}
+	ackedBeyond(0, "before the kills") // franz-go gives up where the broker dies on its first request for a producer id
 	for kill := range 20 {
 		before := acked.Load()
 		wait := time.Duration(rand.New(rand.NewPCG(seed, uint64(kill)+2)).Int64N(int64(250 * time.Millisecond)))
@@ -76,12 +88,7 @@ func killTwenty(t *testing.T, source string, same func(*testkit.Process, string)
 		<-moment
 		p.Kill()
 		p.Restart(t)
-		for deadline := time.Now().Add(30 * time.Second); acked.Load() <= before; {
-			if time.Now().After(deadline) {
-				t.Fatalf("kill %d: local writes do not go on", kill)
-			}
-			<-time.After(5 * time.Millisecond)
-		}
+		ackedBeyond(before, fmt.Sprintf("kill %d", kill))
 	}
 	stop()
 	wg.Wait()

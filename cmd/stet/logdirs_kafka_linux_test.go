@@ -18,6 +18,7 @@ import (
 // TestKafkaLogDirsTool: Kafka's log-dirs shows both directories of a Stet with every partition's size as it
 // is on the disk, and the volume.
 func TestKafkaLogDirsTool(t *testing.T) {
+	t.Parallel()
 	testkit.NeedKafka(t)
 	root := t.TempDir()
 	dirs := []string{filepath.Join(root, "one"), filepath.Join(root, "two")}

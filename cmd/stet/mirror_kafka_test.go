@@ -16,6 +16,7 @@ import (
 // Kafka 4.3 with one and three nodes and from 3.9, compared with the source's
 // segment files, and read by three clients in both isolation levels.
 func TestMirrorOfRealKafkaIsByteIdentical(t *testing.T) {
+	t.Parallel()
 	testkit.NeedKafka(t)
 	for _, c := range []struct {
 		version string
@@ -23,6 +24,7 @@ func TestMirrorOfRealKafkaIsByteIdentical(t *testing.T) {
 		clients bool // the slow ones too
 	}{{testkit.Kafka43, 1, true}, {testkit.Kafka43, 3, false}, {testkit.Kafka39, 1, false}} {
 		t.Run(fmt.Sprintf("%s with %d nodes", c.version, c.brokers), func(t *testing.T) {
+			t.Parallel()
 			ctx := contextFor(t, 4*time.Minute)
 			k := sharedKafka(t, c.version, c.brokers)
 			topics := fill(ctx, t, k.Bootstrap, "ident-")

@@ -23,6 +23,7 @@ import (
 
 // TestMirrorsTranscript walks through every action of `stet mirrors` with the published outputs.
 func TestMirrorsTranscript(t *testing.T) {
+	t.Parallel()
 	ctx := contextFor(t, 2*time.Minute)
 	src := testkit.StartProcess(t, "")
 	for _, topic := range []string{"orders-us", "orders-eu", "my-topic"} {
@@ -125,6 +126,7 @@ func eventually(t *testing.T, what string, f func() string, want *regexp.Regexp)
 // TestMirrorTopicIsReadOnly: every request of SPEC section 6 that is served, in a
 // mixed request with a local topic that goes on; a given topic id that is used is refused.
 func TestMirrorTopicIsReadOnly(t *testing.T) {
+	t.Parallel()
 	ctx := contextFor(t, 2*time.Minute)
 	src := testkit.StartProcess(t, "")
 	createTopic(ctx, t, src.Addr, "ro", 2)
@@ -205,6 +207,7 @@ func TestMirrorTopicIsReadOnly(t *testing.T) {
 // TestUnreachableSource: the mirror is made, the start is kept, describe says why
 // nothing runs, and it starts by itself when the source is there.
 func TestUnreachableSource(t *testing.T) {
+	t.Parallel()
 	ctx := contextFor(t, 2*time.Minute)
 	src := testkit.StartProcess(t, "")
 	createTopic(ctx, t, src.Addr, "later", 1)
@@ -224,6 +227,7 @@ func TestUnreachableSource(t *testing.T) {
 
 // TestSourceThatIsNoKafka: the reason names what answered.
 func TestSourceThatIsNoKafka(t *testing.T) {
+	t.Parallel()
 	p := testkit.StartProcess(t, "", "mirror.metadata.refresh.interval.ms=500")
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()
@@ -254,6 +258,7 @@ func TestSourceThatIsNoKafka(t *testing.T) {
 
 // TestRefusals: one clear line on stderr and exit code 1 (2 for wrong usage), nothing changed.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	ctx := contextFor(t, 2*time.Minute)
 	src := testkit.StartProcess(t, "")
 	createTopic(ctx, t, src.Addr, "taken", 1)

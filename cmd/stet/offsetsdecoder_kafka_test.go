@@ -13,6 +13,7 @@ import (
 // TestOffsetsDecoderAsKafka: `stet dump-log --offsets-decoder` prints what Kafka's prints of the
 // __consumer_offsets that Stet wrote: members, an assignment, commits, tombstones.
 func TestOffsetsDecoderAsKafka(t *testing.T) {
+	t.Parallel()
 	testkit.NeedKafka(t)
 	p := testkit.StartProcess(t, "", "offsets.topic.num.partitions=1")
 	ctx := testkit.Context(t)

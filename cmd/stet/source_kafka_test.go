@@ -25,6 +25,7 @@ import (
 // so that acknowledged records vanish. The copy is identical in the end where
 // unclean elections are supported, and FAILED for an operator where they are not.
 func TestKafkaSourceFaults(t *testing.T) {
+	t.Parallel()
 	testkit.NeedKafka(t)
 	ctx := contextFor(t, 5*time.Minute)
 	k := testkit.StartKafka(t, testkit.Kafka43, 3, "min.insync.replicas=1", "unclean.leader.election.interval.ms=1000")

@@ -22,6 +22,7 @@ import (
 // process finishes the barrier: each open transaction is aborted once, there is one
 // reset record, one epoch, and what was copied is untouched.
 func TestKillDuringStop(t *testing.T) {
+	t.Parallel()
 	ctx := contextFor(t, 3*time.Minute)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -23,6 +23,7 @@ func contains(t *testing.T, what, out string, wants ...string) {
 
 // TestKafkaToolsAgainstStet runs Apache Kafka's own tools as an operator would.
 func TestKafkaToolsAgainstStet(t *testing.T) {
+	t.Parallel()
 	testkit.NeedKafka(t)
 	p := testkit.StartProcess(t, "")
 	b := []string{"--bootstrap-server", p.Addr}
@@ -81,6 +82,7 @@ func TestKafkaToolsAgainstStet(t *testing.T) {
 
 // TestLibrdkafkaAgainstStet produces and consumes with kcat in every codec, with and without a group.
 func TestLibrdkafkaAgainstStet(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("kcat"); err != nil {
 		t.Skip("needs kcat (librdkafka): apt-get install kcat")
 	}

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -61,7 +62,7 @@ func StartKafka(t testing.TB, version string, brokers int, sets ...string) *Kafk
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(k.Stop)
+	t.Cleanup(k.End)
 	return k
 }
 
@@ -86,8 +87,40 @@ func NewKafka(dir, version string, brokers int, sets ...string) (*Kafka, error) 
 	return k, nil
 }
 
-// Stop ends all nodes.
-func (k *Kafka) Stop() { _ = k.run("stop", k.Dir) }
+// End kills all nodes: nobody needs what a clean shutdown leaves.
+func (k *Kafka) End() {
+	for i := range k.Brokers {
+		if pid, err := k.pid(i + 1); err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			for deadline := time.Now().Add(30 * time.Second); syscall.Kill(pid, 0) == nil && time.Now().Before(deadline); {
+				<-time.After(5 * time.Millisecond)
+			}
+		}
+	}
+}
+
+// Check returns an error unless every node runs: its last log lines.
+func (k *Kafka) Check() error {
+	for i := range k.Brokers {
+		pid, err := k.pid(i + 1)
+		if err == nil {
+			err = syscall.Kill(pid, 0)
+		}
+		if err != nil {
+			said, _ := os.ReadFile(filepath.Join(k.Dir, fmt.Sprintf("node-%d", i+1), "server.log"))
+			return fmt.Errorf("node %d of the Apache Kafka %s below %s does not run: %w\n%s", i+1, k.Version, k.Dir, err, said[max(0, len(said)-2000):])
+		}
+	}
+	return nil
+}
+
+func (k *Kafka) pid(node int) (int, error) {
+	b, err := os.ReadFile(filepath.Join(k.Dir, fmt.Sprintf("node-%d", node), "pid"))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(b)))
+}
 
 // StopNode shuts node i (from 1) down cleanly.
 func (k *Kafka) StopNode(i int) error { return k.run("stop", k.Dir, strconv.Itoa(i)) }
