@@ -159,7 +159,7 @@ func (b *Broker) openLogs(ctx context.Context) error {
 		ProducerIDExpirationMs: int64(b.live("producer.id.expiration.ms")()), RetentionCheckMs: b.cfg.int("log.retention.check.interval.ms"),
 		FlushOffsetCheckpointMs: b.cfg.int("log.flush.offset.checkpoint.interval.ms"), HighWatermarkCheckpointMs: b.cfg.int("replica.high.watermark.checkpoint.interval.ms"),
 		RecoveryThreads: b.live("num.recovery.threads.per.data.dir")(),
-		Cleaner:         b.cleanerConfig(),
+		Cleaner:         b.cleanerConfig(), CheckBytesPerSec: int64(b.live(checkRateKey)()),
 	}, func(topic string) log.Config { return b.logConfig(img, topic) })
 	if err != nil {
 		return err
@@ -170,6 +170,7 @@ func (b *Broker) openLogs(ctx context.Context) error {
 	b.logs.ImageApplied()
 	b.replicas.Store(r)
 	b.logs.SetCleaner(b.cleanerConfig())
+	b.logs.SetCheckRate(int64(b.live(checkRateKey)()))
 	return nil
 }
 
@@ -194,6 +195,7 @@ func (b *Broker) onCommit(d *meta.Delta) {
 	r.Apply(d)
 	if slices.ContainsFunc(d.Configs, func(r meta.Resource) bool { return r.Type == meta.ResourceBroker }) {
 		b.logs.SetCleaner(b.cleanerConfig())
+		b.logs.SetCheckRate(int64(b.live(checkRateKey)()))
 		b.logs.SetProducerIDExpirationMs(int64(b.live("producer.id.expiration.ms")()))
 	}
 	if b.coords != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"stet/broker"
 	"stet/internal/testkit"
 	"stet/zerocopy/batch"
 )
@@ -52,7 +53,7 @@ func TestCorruptBatchOverTheWire(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			b = testkit.StartBroker(t, dir)
+			b = testkit.StartBroker(t, dir, "log.check.io.max.bytes.per.second=0")
 			cl = testkit.Client(t, b.Addr())
 			before := counters(t, b)
 			if n := before["stet_broker_log_corrupt_batches_total"]; n != 0 {
@@ -112,5 +113,26 @@ func TestCorruptBatchOverTheWire(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// TestCheckRateLive: the rate of the check in the background is the default's, then the one that is set through the protocol, also after a
+// restart; a negative one is refused.
+func TestCheckRateLive(t *testing.T) {
+	w := newWorld(t)
+	if n := w.b.CheckRate(); n != 4<<20 {
+		t.Errorf("%d bytes per second", n)
+	}
+	w.alter("", "log.check.io.max.bytes.per.second", "0")
+	if n := w.b.CheckRate(); n != 0 {
+		t.Errorf("%d bytes per second, set to 0", n)
+	}
+	w.alter("", "log.check.io.max.bytes.per.second", "1000")
+	w.restart(nil)
+	if n := w.b.CheckRate(); n != 1000 {
+		t.Errorf("%d bytes per second after a restart, set to 1000", n)
+	}
+	if _, err := broker.LoadConfig("", []string{"log.check.io.max.bytes.per.second=-1"}); err == nil {
+		t.Error("a negative rate is taken")
 	}
 }

@@ -18,6 +18,9 @@ func (b *Broker) LeasedBytes() int64 { return b.mirrors.pool.Leased() }
 // Cleaner is how the broker compacts now.
 func (b *Broker) Cleaner() log.CleanerConfig { return b.logs.Cleaner() }
 
+// CheckRate is how many bytes per second of a log directory are checked in the background.
+func (b *Broker) CheckRate() int64 { return b.logs.CheckRate() }
+
 // Compacted is the first offset of a partition that no compaction has looked at.
 func (b *Broker) Compacted(topic string, partition int32) int64 {
 	return b.logs.Get(topic, partition).CleanerCheckpoint()

@@ -48,6 +48,9 @@ func (b *Broker) logConfig(img *meta.Image, topic string) log.Config {
 	return c
 }
 
+// checkRateKey is the rate at which log directories are checked for corrupt batches.
+const checkRateKey = "log.check.io.max.bytes.per.second"
+
 // cleanerConfig is how this broker compacts, as its settings say now.
 func (b *Broker) cleanerConfig() log.CleanerConfig {
 	levels := b.levels(b.quorum.Image())

@@ -290,7 +290,7 @@ func (m *Manager) runFlusher(ctx context.Context) {
 }
 
 // Run does the periodic work until ctx ends: flushes of rolled segments and by flush.ms,
-// checkpoints, delayed removal, retention, expiry of producers; flushes of rolled segments, readahead and compaction on
+// checkpoints, delayed removal, retention, expiry of producers; flushes of rolled segments, readahead, compaction and the check for corrupt batches on
 // goroutines of their own, which have ended when it returns.
 func (m *Manager) Run(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
@@ -304,6 +304,9 @@ func (m *Manager) Run(ctx context.Context) {
 	wg.Go(func() { m.runSettler(ctx) })
 	wg.Go(func() { m.runReadahead(ctx) })
 	wg.Go(func() { m.runCleaners(ctx) })
+	for i := range m.dirs {
+		wg.Go(func() { m.runChecker(ctx, i) })
+	}
 	for {
 		select {
 		case <-ctx.Done():

@@ -214,18 +214,8 @@ func (l *Log) holds(s *segment, limit int64) bool {
 	if !l.live.Load() {
 		return true // it is being opened
 	}
-	l.pub.Lock()
-	defer l.pub.Unlock()
-	for i, have := range l.view.segs {
-		size := have.size
-		if i == len(l.view.segs)-1 {
-			size = l.view.size
-		}
-		if have == s && size >= limit {
-			return true
-		}
-	}
-	return false
+	n, ok := l.validSize(s)
+	return ok && n >= limit
 }
 
 // findChecked is find where batches may be corrupt: between the place that the index leads to and the end of the batch that

@@ -35,6 +35,8 @@ type ManagerOptions struct {
 	MaxOpenFiles int // segment files that are kept open; half of the process's limit
 
 	Cleaner CleanerConfig // SetCleaner changes it
+
+	CheckBytesPerSec int64 // log.check.io.max.bytes.per.second, 0: no check in the background; SetCheckRate changes it
 }
 
 // SetProducerIDExpirationMs changes producer.id.expiration.ms for what expires from now on.
@@ -65,6 +67,7 @@ type Manager struct {
 	dirty   dirtyLogs
 	clean   cleaner
 	ahead   aheadQueue
+	rot     rotChecker
 
 	producerExpiry atomic.Int64 // producer.id.expiration.ms
 	corrupt        atomic.Int64 // batches that were found to be corrupt
@@ -83,6 +86,7 @@ func OpenManager(o ManagerOptions, configOf func(topic string) Config) (*Manager
 	m.clean.init(&m.o)
 	m.producerExpiry.Store(o.ProducerIDExpirationMs)
 	m.ahead.init()
+	m.rot.init(o.CheckBytesPerSec, len(o.Dirs))
 	if len(o.Dirs) == 0 {
 		return nil, fmt.Errorf("log.dirs is empty")
 	}

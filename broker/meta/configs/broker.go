@@ -92,6 +92,7 @@ var brokerDefs = []Def{
 	{Name: "log.cleaner.io.buffer.load.factor", Type: Double, Default: "0.9", Dynamic: true, check: ratio(), Doc: "How full that memory may get; above 0.95, and 0, count as 0.9."},
 	{Name: "log.cleaner.io.buffer.size", Type: Int, Default: "524288", Dynamic: true, check: atLeast(Int, 0), Doc: "What all cleaner threads together read and write at once; half of it is for reading."},
 	{Name: "log.cleaner.io.max.bytes.per.second", Type: Double, Default: "1.7976931348623157E308", Dynamic: true, check: aboveZero(), Doc: "The rate at which all cleaner threads together read and write."},
+	{Name: "log.check.io.max.bytes.per.second", Type: Long, Default: "4194304", Dynamic: true, check: atLeast(Long, 0), Doc: "The rate at which each log directory is checked for corrupt batches after a start, beside what is checked because it is read; 0: off."},
 	{Name: "num.recovery.threads.per.data.dir", Type: Int, Default: "2", Dynamic: true, check: atLeast(Int, 1), Doc: "How many logs of a directory are opened, or recovered after a crash, at once; read at start."},
 	{Name: "producer.id.expiration.ms", Type: Int, Default: "86400000", Dynamic: true, check: atLeast(Int, 1), Doc: "When the state of an idle producer id is dropped."},
 	// replication
