@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"stet/internal/invariant"
 )
 
 var tagsType = reflect.TypeFor[kmsg.Tags]()
@@ -71,10 +73,14 @@ func allMessages() []codec {
 
 func TestRoundTrip(t *testing.T) {
 	r := rand.New(rand.NewPCG(1279, 1289))
+	rounds := 200
+	if invariant.Race { // all of them without the race detector
+		rounds = 50
+	}
 	for _, m := range allMessages() {
 		typ := reflect.TypeOf(m).Elem()
 		t.Run(typ.Name(), func(t *testing.T) {
-			for range 200 {
+			for range rounds {
 				in := reflect.New(typ)
 				fill(r, in.Elem())
 				if req, ok := in.Interface().(*ListMirrorsRequest); ok {
