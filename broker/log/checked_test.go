@@ -449,4 +449,40 @@ func TestLargeBatchIsCheckedInPieces(t *testing.T) {
 	}
 }
 
+// TestRecordsThatLookLikeBatches: behind a batch whose length is wrong, a whole right batch inside of a record is not taken for one of
+// the log's, with the index and without it.
+func TestRecordsThatLookLikeBatches(t *testing.T) {
+	for _, index := range []bool{true, false} {
+		e := newEnv(t)
+		l := e.create()
+		var stored []batch.Batch
+		for i := range 6 {
+			h := hdr()
+			h.BaseOffset = int64(i)
+			v := []byte("v")
+			if i == 2 { // the inner ones say offset 2, too, and 3
+				v = append(at(2, 0, 1), at(3, 0, 1)...)
+			}
+			stored = append(stored, batch.Build(nil, h, batch.KV{Value: v}))
+			e.follow(l, stored[i])
+		}
+		l.SetHighWatermark(6)
+		roll(t, l)
+		if err := e.m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		name, _ := flipIn(t, e.mem, stored, 2, 9)
+		if !index {
+			if err := e.mem.Remove(strings.TrimSuffix(name, logSuffix) + indexSuffix); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, l = openClone(t, e, e.mem)
+		missing, _, err := serve(l, stored, 1<<20, false)
+		if err != nil || !slices.Equal(missing, []int64{2}) {
+			t.Errorf("index %v: %v %v", index, missing, err)
+		}
+	}
+}
+
 var _ io.ReaderAt = countingFile{}

@@ -146,22 +146,26 @@ func (l *Log) nameCorrupt(b *CorruptBatchError) {
 func (m *Manager) CorruptBatches() int64 { return m.corrupt.Load() }
 
 // resume finds the next batch behind a corrupt one at pos: where its length leads, if that can be believed, else the first place
-// where a whole one with a right checksum and a possible offset begins. next is the offset that it begins with.
+// where a right one with a possible offset begins. As records may look like batches, what follows it must be right as well, up to where the
+// index knows a batch. next is the offset that it begins with.
 func (v *verifier) resume(pos, size int64) (to, next int64, err error) {
-	end, expect := v.limit, v.expect
+	end := v.limit
+	known, err := v.indexed(pos)
+	if err != nil {
+		return 0, 0, err
+	}
 	if at := pos + size; size >= batch.HeaderSize && at <= end {
 		if at == end {
 			return end, v.s.check.oldEnd, nil
 		}
-		if ok, err := v.probe(at); ok || err != nil {
-			return at, v.head().BaseOffset(), err
+		if next, ok, err := v.chain(at, known); ok || err != nil {
+			return at, next, err
 		}
 	}
-	v.expect, v.epoch = expect, -1
 	const magicAt = 16
 	// Bytes that look like headers, and are none, must not make it take for ever.
 	budget := end + (64 << 20)
-	for at := pos + 1; at+batch.HeaderSize <= end && budget > 0; {
+	for at := pos + 1; at+batch.HeaderSize <= known && budget > 0; {
 		p, err := v.peek(at, batch.HeaderSize, end)
 		if err != nil {
 			if isTorn(err) {
@@ -174,21 +178,75 @@ func (v *verifier) resume(pos, size int64) (to, next int64, err error) {
 			at += int64(len(p) - magicAt)
 			continue
 		}
-		at += int64(i)
-		if at+batch.HeaderSize > end {
+		if at += int64(i); at+batch.HeaderSize > known {
 			break
 		}
-		if size, ferr := v.frame(at, 0); ferr == nil && v.possible() {
-			budget -= size
-			if ok, err := v.probe(at); ok || err != nil {
-				return at, v.head().BaseOffset(), err
+		size, err := v.frame(at, 0)
+		if err != nil && !isTorn(err) {
+			return 0, 0, err
+		}
+		if err == nil && v.possible() {
+			budget -= max(size, walkWindow)
+			if next, ok, err := v.chain(at, known); ok || err != nil {
+				return at, next, err
 			}
-		} else if ferr != nil && !isTorn(ferr) {
-			return 0, 0, ferr
 		}
 		at++
 	}
+	if known < end {
+		if ok, err := v.probe(known); ok || err != nil {
+			return known, v.head().BaseOffset(), err
+		}
+	}
 	return end, v.s.check.oldEnd, nil
+}
+
+// indexed is the first position behind pos of which the index file knows that a batch begins, which is right; the end of what is
+// valid if there is none.
+func (v *verifier) indexed(pos int64) (int64, error) {
+	p, err := readFile(v.s.fs, v.s.path+indexSuffix)
+	if err != nil {
+		return v.limit, nil // it is made again by who needs it
+	}
+	entries, err := decodeOffsetIndex(p, v.limit)
+	if err != nil {
+		return v.limit, nil
+	}
+	for _, e := range entries[sort.Search(len(entries), func(i int) bool { return int64(entries[i].pos) > pos }):] {
+		ok, err := v.probe(int64(e.pos))
+		if err != nil {
+			return 0, err
+		}
+		if ok && v.head().LastOffset() == v.s.base+int64(e.rel) {
+			return int64(e.pos), nil
+		}
+	}
+	return v.limit, nil
+}
+
+// chainLength is how many batches in a row are believed.
+const chainLength = 64
+
+// chain says whether right batches follow each other from at to a position, or so many of them, and which offset the first has.
+func (v *verifier) chain(at, to int64) (first int64, ok bool, err error) {
+	expect, epoch := v.expect, v.epoch
+	defer func() { v.expect, v.epoch = expect, epoch }()
+	v.epoch = -1
+	if at == to {
+		ok, err := v.probe(at)
+		return v.head().BaseOffset(), ok, err
+	}
+	for n := 0; at < to && n < chainLength; n++ {
+		if ok, err := v.probe(at); !ok || err != nil {
+			return 0, false, err
+		}
+		if n == 0 {
+			first = v.head().BaseOffset()
+		}
+		at += batch.SizeOf(v.head())
+		v.pass()
+	}
+	return first, at <= to, nil
 }
 
 // possible says that the offsets of the header may be those of a batch that follows.
