@@ -204,14 +204,9 @@ func (v *verifier) resume(pos, size int64) (to, next int64, err error) {
 // indexed is the first position behind pos of which the index file knows that a batch begins, which is right; the end of what is
 // valid if there is none.
 func (v *verifier) indexed(pos int64) (int64, error) {
-	p, err := readFile(v.s.fs, v.s.path+indexSuffix)
-	if err != nil {
-		return v.limit, nil // it is made again by who needs it
-	}
-	entries, err := decodeOffsetIndex(p, v.limit)
-	if err != nil {
-		return v.limit, nil
-	}
+	// An index that cannot be read says nothing here, and is made again by who needs it.
+	p, _ := readFile(v.s.fs, v.s.path+indexSuffix)
+	entries, _ := decodeOffsetIndex(p, v.limit)
 	for _, e := range entries[sort.Search(len(entries), func(i int) bool { return int64(entries[i].pos) > pos }):] {
 		ok, err := v.probe(int64(e.pos))
 		if err != nil {
