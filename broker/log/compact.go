@@ -172,8 +172,9 @@ type round struct {
 	o     cleanerOptions
 	cfg   *Config
 	cuts  int64
-	segs  []*segment // inactive ones below the bound, retained
-	index []int64    // sizes of their offset indexes in bytes
+	segs  []*segment         // inactive ones below the bound, retained
+	index []int64            // sizes of their offset indexes in bytes
+	sizes map[*segment]int64 // a cut may change a segment's own
 	f     filter
 	stats CompactionStats
 	buf   []byte
@@ -222,7 +223,7 @@ func (r *round) begin(c cleanable) (aborted []abortedTxn, err error) {
 	if err := l.usable(); err != nil {
 		return nil, err
 	}
-	r.cfg, r.cuts = l.cfg.Load(), l.cuts
+	r.cfg, r.cuts, r.sizes = l.cfg.Load(), l.cuts, map[*segment]int64{}
 	for _, s := range l.segs[:len(l.segs)-1] {
 		aborted = append(aborted, s.aborted()...)
 		if s.base >= c.bound {
@@ -235,6 +236,7 @@ func (r *round) begin(c cleanable) (aborted []abortedTxn, err error) {
 		}
 		s.retain()
 		r.segs = append(r.segs, s)
+		r.sizes[s] = s.size
 		r.index = append(r.index, int64(max(len(x.offsets)*offsetEntrySize, len(x.times)*timeEntrySize)))
 	}
 	aborted = append(aborted, l.active().aborted()...)
@@ -273,7 +275,7 @@ func (r *round) diagnose(err error) error {
 func (r *round) checkFirst(ctx context.Context) error {
 	for _, s := range r.segs {
 		if s.suspect.Load() {
-			if err := s.survey(s.size, func(n int64) error { return r.o.io.wait(ctx, n) }); err != nil {
+			if err := s.survey(r.sizes[s], func(n int64) error { return r.o.io.wait(ctx, n) }); err != nil {
 				return fmt.Errorf("%s: %w", s.file.Name(), err)
 			}
 		}
@@ -323,7 +325,7 @@ func (r *round) buildMap(ctx context.Context, c cleanable, txns *cleanedTxns) er
 func (r *round) mapSegment(ctx context.Context, s *segment, from int64, txns *cleanedTxns) (full bool, err error) {
 	pos := int64(0)
 	if from > s.base {
-		if pos, _, err = r.l.findAgain(s, from); err != nil {
+		if pos, _, err = r.l.findAgain(s, from, r.sizes[s]); err != nil {
 			return false, err
 		}
 	}
@@ -348,7 +350,8 @@ func (r *round) mapSegment(ctx context.Context, s *segment, from int64, txns *cl
 
 // walk calls f for every whole, checked batch of a segment from pos on.
 func (r *round) walk(ctx context.Context, s *segment, pos int64, f func(b batch.Batch, last bool) error) error {
-	w := newWalker(s.file, pos, s.size)
+	end := r.sizes[s]
+	w := newWalker(s.file, pos, end)
 	w.setWindow(r.o.window)
 	defer w.close()
 	throttled := int64(0)
@@ -364,13 +367,13 @@ func (r *round) walk(ctx context.Context, s *segment, pos int64, f func(b batch.
 			return fmt.Errorf("position %d: %w", w.pos, err)
 		}
 		size := int64(len(b))
-		if throttled += size; throttled >= walkWindow || w.pos+size == s.size {
+		if throttled += size; throttled >= walkWindow || w.pos+size == end {
 			if err := r.o.io.wait(ctx, throttled); err != nil {
 				return err
 			}
 			throttled = 0
 		}
-		if err := f(b, w.pos+size == s.size); err != nil {
+		if err := f(b, w.pos+size == end); err != nil {
 			return err
 		}
 		w.pos += size
@@ -381,7 +384,7 @@ func (r *round) walk(ctx context.Context, s *segment, pos int64, f func(b batch.
 // index sizes stays within the limits, and every offset fits.
 func (r *round) groupSize(rest []*segment, bound int64) int {
 	at := len(r.segs) - len(rest)
-	size, index := rest[0].size, r.index[at]
+	size, index := r.sizes[rest[0]], r.index[at]
 	n := 1
 	for ; n < len(rest) && rest[n].base < r.stats.End; n++ {
 		s := rest[n]
@@ -389,10 +392,10 @@ func (r *round) groupSize(rest []*segment, bound int64) int {
 		if n+1 < len(rest) {
 			last = rest[n+1].base - 1
 		}
-		if size+s.size > int64(r.cfg.SegmentBytes) || index+r.index[at+n] > int64(r.cfg.SegmentIndexBytes) || last-rest[0].base > math.MaxInt32 {
+		if size+r.sizes[s] > int64(r.cfg.SegmentBytes) || index+r.index[at+n] > int64(r.cfg.SegmentIndexBytes) || last-rest[0].base > math.MaxInt32 {
 			break
 		}
-		size += s.size
+		size += r.sizes[s]
 		index += r.index[at+n]
 	}
 	return n
@@ -402,7 +405,7 @@ func (r *round) groupSize(rest []*segment, bound int64) int {
 func (r *round) cleanGroup(ctx context.Context, group []*segment) error {
 	var total int64
 	for _, s := range group {
-		total += s.size
+		total += r.sizes[s]
 	}
 	r.stats.BytesRead += total
 	if total == 0 {
@@ -416,7 +419,7 @@ func (r *round) cleanGroup(ctx context.Context, group []*segment) error {
 	}
 	for i, s := range group {
 		err := r.walk(ctx, s, 0, func(b batch.Batch, last bool) error {
-			out, keep, hasKeep, err := r.f.batch(r.buf[:0], b, last && lastWithData(group[i+1:]))
+			out, keep, hasKeep, err := r.f.batch(r.buf[:0], b, last && r.lastWithData(group[i+1:]))
 			r.buf = out
 			if err != nil {
 				return err
@@ -456,9 +459,9 @@ func (r *round) cleanGroup(ctx context.Context, group []*segment) error {
 	return err
 }
 
-func lastWithData(following []*segment) bool {
+func (r *round) lastWithData(following []*segment) bool {
 	for _, s := range following {
-		if s.size > 0 {
+		if r.sizes[s] > 0 {
 			return false
 		}
 	}

@@ -60,12 +60,12 @@ func (s *segment) findOwned(offset int64) (pos, size int64, err error) {
 	return pos, size, err
 }
 
-// findAgain is find for who does not hold Log.mu, in an inactive segment.
-func (l *Log) findAgain(s *segment, offset int64) (pos, size int64, err error) {
-	pos, size, err = s.find(offset, s.size)
+// findAgain is find for who does not hold Log.mu, in the first limit bytes of an inactive segment.
+func (l *Log) findAgain(s *segment, offset, limit int64) (pos, size int64, err error) {
+	pos, size, err = s.find(offset, limit)
 	if errors.Is(err, errIndex) {
 		if err = l.repairIndex(s, func(limit int64) error { _, _, err := s.find(offset, limit); return err }); err == nil {
-			pos, size, err = s.find(offset, s.size)
+			pos, size, err = s.find(offset, limit)
 		}
 	}
 	return pos, size, err
