@@ -14,10 +14,10 @@ const Unlimited = math.MaxInt64
 
 const (
 	// burst is how much of a second's bytes may be saved up for whoever comes: no second exceeds the
-	// rate by more than this (SPEC section 12 allows 1.2 times) while round trips are short.
+	// rate by more than this while round trips are short (arrivals bounds it where they are not).
 	burst = 0.1
 	// longBurst is how much of them there may be at all: what those whose round trips are longer than a burst earn meanwhile.
-	longBurst = 0.2
+	longBurst = 0.3
 )
 
 // longestWait is when to ask again at the latest: a rate of 0, or a debt at a low one, would be days.
@@ -46,6 +46,7 @@ type Limiter struct {
 	begin time.Time
 	last  time.Duration // since begin
 	users []user        // those who asked lately
+	came  arrivals
 }
 
 // NewLimiter starts with a rate and what a burst allows.
@@ -66,6 +67,7 @@ func (l *Limiter) SetRate(now time.Time, bytesPerSecond int64) {
 		r = math.Inf(1)
 	}
 	was := l.rate.Swap(r)
+	l.came = arrivals{last: l.came.last}        // what came at another rate
 	if math.IsInf(was, 1) || math.IsInf(r, 1) { // nothing was counted, or will be
 		clear(l.users)
 		l.users, l.free = l.users[:0], 0
@@ -124,15 +126,20 @@ func (l *Limiter) ReserveFor(now time.Time, who any, weight int, least, want int
 	if s.contended {
 		u.need = max(u.need, min(u.most, turn, l.capacity(burst)*u.weight/s.weights))
 	}
-	left, ahead := s.tokens-s.kept, l.before(u)
+	left := s.tokens - s.kept
+	ahead, near := l.before(u)
 	if s.tokens < l.capacity(burst) { // one batch larger than a turn at a time
 		left -= s.expected
+	}
+	room := l.room(near) - ahead
+	if u.most > r*spare/4 {
+		room -= r * spare
 	}
 	if left >= l.capacity(burst) { // those ahead are late
 		ahead = min(ahead, max(left-u.need, 0))
 	}
-	if mine := max(left-ahead, s.own); mine >= u.need-0.5 { // half a byte of rounding
-		granted = max(int64(min(u.most, mine, max(u.need, max(l.free, 0)+u.credit))), 1)
+	if mine := min(max(left-ahead, s.own), room); mine >= u.need-0.5 { // half a byte of rounding
+		granted = max(int64(min(u.most, mine, l.capacity(2*burst), max(u.need, max(l.free, 0)+u.credit))), 1)
 		free := min(max(l.free, 0), float64(granted))
 		l.free -= free
 		u.credit -= float64(granted) - free
@@ -145,6 +152,9 @@ func (l *Limiter) ReserveFor(now time.Time, who any, weight int, least, want int
 		seconds = min(seconds, debt/r+lookAgain.Seconds())
 	}
 	retry = time.Duration(math.Ceil(min(seconds, longestWait.Seconds()) * float64(time.Second)))
+	if more := u.need - room; more > 0 {
+		retry = max(retry, min(l.came.until(l.last, near, more), lookAgain))
+	}
 	if ahead > 0 || s.kept > 0 {
 		retry = max(retry, leastWait)
 	}
@@ -173,6 +183,8 @@ func (l *Limiter) SettleFor(now time.Time, who any, granted, used int64) {
 		return
 	}
 	u := &l.users[i]
+	l.came.add(max(used-int64(u.foreign), 0))
+	u.foreign = 0
 	// What is given back counts in full, also beyond a burst: it was taken from it, and nothing flows in meanwhile.
 	u.credit += u.settle(l.last, float64(granted), float64(used))
 	if over := u.credit - u.cap(); over > 0 && unused > 0 {

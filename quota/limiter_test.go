@@ -200,7 +200,7 @@ func TestRateIsSharedByWeight(t *testing.T) {
 				break
 			}
 			if u.granted > 0 {
-				l.Settle(now, u.granted, u.granted)
+				l.SettleFor(now, u, u.granted, u.granted)
 				u.got += u.granted
 			}
 			var retry time.Duration

@@ -98,7 +98,7 @@ func TestSharesOfSmallRequests(t *testing.T) {
 		s.late = time.Duration(rapid.SampledFrom([]int{0, 1, 20}).Draw(t, "timers late by up to ms")) * time.Millisecond
 		s.run(seconds)
 		s.checkRate(t, rate, 1, seconds, 1.2, 0)
-		if n := s.total(2, seconds); math.Abs(float64(n-10*rate)) > float64(rate/5) {
+		if n := s.total(2, seconds); math.Abs(float64(n-10*rate)) > 0.25*float64(rate) { // 2 %, and what is on its way at the begin or the end
 			t.Errorf("%d bytes in ten seconds at a rate of %d", n, rate)
 		}
 		for _, u := range all {
@@ -137,30 +137,40 @@ func TestNearAndFar(t *testing.T) {
 }
 
 // TestTailsLeaveTheRestToOthers: beside some who always want more are loops at the end of their partitions, whose requests bring nothing or a little after up to
-// half a second. What they leave the others share by weight: nothing is lost.
+// half a second. What they leave the others share by weight: nothing is lost as long as what the tails' answers may bring at once is no more than a second may have
+// beyond the rate. If it is more, the others get less: what may come is kept free for it.
 func TestTailsLeaveTheRestToOthers(t *testing.T) {
 	checkSome(t, func(t *rapid.T) {
 		const seconds = 22
 		rate, busy := drawRate(t), drawSharers(t, 6)
 		all := append([]*sharer(nil), busy...)
-		var largest int64
-		for range rapid.IntRange(1, 26).Draw(t, "tails") {
-			n := rapid.Int64Range(0, min(50_000, rate/20)).Draw(t, "bytes per response")
+		tails := rapid.IntRange(1, 26).Draw(t, "tails")
+		most := min(50_000, rate/20)
+		if rapid.Bool().Draw(t, "light") {
+			most = min(most, rate/20/int64(tails))
+		}
+		var largest, out int64 // out is what they reserve, all together
+		for range tails {
+			n := rapid.Int64Range(0, most).Draw(t, "bytes per response")
 			largest = max(largest, n)
+			out += max(2*n, leastTurn)
 			u := &sharer{weight: rapid.SampledFrom([]int{1, 2, 5}).Draw(t, "weight"), want: 1 << 30, jitter: 500 * time.Millisecond, supply: func(int64) int64 { return n }}
 			all = append(all, u)
 		}
 		s := newSimulation(rate, all...)
 		s.late = time.Duration(rapid.SampledFrom([]int{0, 1, 20}).Draw(t, "timers late by up to ms")) * time.Millisecond
 		s.run(seconds)
-		s.checkRate(t, rate, 2, seconds, 1.3, largest) // what was reserved up to half a second before may come now, or be given back
-		left := float64(20 * rate)
+		s.checkRate(t, rate, 1, seconds, 1.2, largest)
+		least, left := 0.9, float64(20*rate)
+		if out > rate/10 {
+			least = 0.5
+		}
 		for _, u := range all[len(busy):] {
 			left -= float64(u.sum(2, seconds))
 		}
 		for i, part := range fair(max(left, 0), busy) {
 			u := busy[i]
-			if got := float64(u.sum(2, seconds)); got < 0.94*part-3*turn(rate, u, busy) {
+			if got := float64(u.sum(2, seconds)); got < least*part-3*turn(rate, u, busy) {
 				t.Errorf("weight %d of %.0f, %s away, got %.0f bytes of %.0f", u.weight, weights(busy), u.rtt, got, part)
 			}
 		}

@@ -16,7 +16,7 @@ const (
 	// turnsKept is how many times what it wants at once somebody may have.
 	turnsKept = 4
 	// longestFlight is the longest time between two requests for which somebody earns.
-	longestFlight = time.Duration(longBurst * float64(time.Second))
+	longestFlight = 200 * time.Millisecond
 )
 
 // user is one of those who share a Limiter.
@@ -32,13 +32,16 @@ type user struct {
 	need   float64 // bytes that its turn takes, while it waits
 	room   float64 // of spread
 
-	waiting bool
-	since   time.Duration // on the limiter's clock: since when it waits, or when the last reservation was made
-	until   time.Duration // until when it earns
-	flight  time.Duration // about the longest of the last times from reservation to settlement; 0: none was yet
-	out     float64       // bytes reserved and not settled: no more can be given back
-	over    float64       // bytes by which the last response was larger than what was reserved for it
-	ceiling float64       // of most, after reservations of which little was used
+	waiting  bool
+	since    time.Duration // on the limiter's clock: since when it waits, or when the last reservation was made
+	until    time.Duration // until when it earns
+	flight   time.Duration // about the longest of the last times from reservation to settlement; 0: none was yet
+	near     shortest      // of the last flights
+	reserved time.Duration // on the limiter's clock: when it reserved last
+	out      float64       // bytes reserved and not settled: no more can be given back
+	foreign  float64       // bytes that were out when the rate fell
+	over     float64       // bytes by which the last response was larger than what was reserved for it
+	ceiling  float64       // of most, after reservations of which little was used
 }
 
 // join finds a user, or takes a new one in.
@@ -61,7 +64,7 @@ func (u *user) ask(now time.Duration, weight int, want float64) {
 
 // take notes a reservation.
 func (u *user) take(now time.Duration, granted float64) {
-	u.waiting, u.since = false, now
+	u.waiting, u.since, u.reserved = false, now, now
 	u.out += granted
 	wait := longestFlight
 	if u.flight > 0 {
@@ -80,7 +83,9 @@ func (u *user) settle(now time.Duration, granted, used float64) float64 {
 		return unused
 	}
 	if !u.waiting {
-		if d := max(now-u.since, 1); d >= u.flight || u.flight == 0 {
+		d := max(now-u.since, 1)
+		u.near.add(d)
+		if d >= u.flight || u.flight == 0 {
 			u.flight = d
 		} else {
 			u.flight -= (u.flight - d) / 8
@@ -172,6 +177,7 @@ func (l *Limiter) tokens() float64 {
 func (l *Limiter) fill(at time.Time) {
 	now := at.Sub(l.begin)
 	r := l.rate.Load()
+	defer func() { l.came.at(l.last) }()
 	if math.IsInf(r, 1) || r <= 0 {
 		l.last = max(l.last, now)
 		return
@@ -198,7 +204,7 @@ func (l *Limiter) earn(bytes float64) {
 	// The bucket is full with what those between two requests have earned. What flows in then is for those who wait, who come soon, or takes the
 	// place of what is nobody's and of what was kept for those who are away for longer.
 	fits := min(bytes, max(l.capacity(longBurst)-l.tokens(), 0))
-	bytes = l.spread(fits, toAll) + l.spread(bytes-fits, toWaiting)
+	bytes = l.spread(fits, toAll) + bytes - fits
 	if l.tokens() >= l.capacity(longBurst) {
 		l.free += l.spread(l.displace(bytes), toAll)
 		return
@@ -254,7 +260,7 @@ func (l *Limiter) slow(times float64) {
 	for i := range l.users {
 		u := &l.users[i]
 		u.credit *= times
-		u.out = min(u.out, burst) // what was reserved at another rate is no burst at this one
+		u.foreign, u.out = u.out, min(u.out*times, burst) // what was reserved at another rate is no burst at this one
 	}
 	l.free = 0
 	l.free = min(held, burst) - l.tokens()
@@ -309,8 +315,10 @@ func (l *Limiter) survey(u *user) situation {
 	return s
 }
 
-// before is what the turns take of those who wait and come first: who is least ahead of its share after its turn.
-func (l *Limiter) before(u *user) (bytes float64) {
+// before is what the turns take of those who wait and come first: who is least ahead of its share after its turn; and how soon at the earliest what one of
+// them or who asks reserves now can come.
+func (l *Limiter) before(u *user) (bytes float64, near time.Duration) {
+	near = u.near.get()
 	for i := range l.users {
 		v := &l.users[i]
 		if v == u || !v.waiting || v.until <= l.last {
@@ -319,7 +327,19 @@ func (l *Limiter) before(u *user) (bytes float64) {
 		a, b := (v.credit-v.need)/v.weight, (u.credit-u.need)/u.weight
 		if a > b || a == b && v.since < u.since {
 			bytes += max(v.need, min(v.most, v.credit))
+			near = min(near, v.near.get())
 		}
 	}
-	return bytes
+	return bytes, near
+}
+
+// room is what a second can still take of what comes not sooner than so long after now, if all that is reserved comes in it.
+func (l *Limiter) room(near time.Duration) float64 {
+	room := mostPerSecond*l.rate.Load() - float64(l.came.since(near))
+	for i := range l.users {
+		if u := &l.users[i]; u.out > 0 && l.last-u.reserved <= overdue {
+			room -= u.out + u.over
+		}
+	}
+	return room
 }
