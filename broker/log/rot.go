@@ -53,8 +53,8 @@ func (m *Manager) CheckRate() int64 {
 }
 
 const (
-	rotStep  = 1 << 20   // bytes that are checked at once
-	rotLeast = 256 << 10 // what a step counts at least: opening a file costs, too
+	rotStep  = 1 << 20 // bytes that are checked at once
+	rotLeast = 1 << 20 // what a step counts at least: opening a file costs most of a millisecond
 )
 
 // wait takes n bytes of a directory's rate, and waits until they fit, or as long as checking is off.
