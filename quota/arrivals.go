@@ -7,9 +7,9 @@ const (
 	mostPerSecond = 1.199
 	// spare is the part of it that is left to those who use little, so that who is far away and uses all of it does not keep them waiting.
 	spare = 0.02
-	// slot is how exactly the limiter knows when bytes came. A second is slots of them.
+	// slot is how exactly the limiter knows when bytes came. slots of them are a second or a little more.
 	slot  = 10 * time.Millisecond
-	slots = int64(time.Second / slot)
+	slots = int64(time.Second/slot) + 1 // the last one has only begun
 	// flightsKept is over how many flights, at least, the shortest is remembered.
 	flightsKept = 32
 	// overdue is after which time the answer to a request is not expected to come together with others'.
@@ -58,7 +58,7 @@ func (a *arrivals) until(now, ahead time.Duration, bytes float64) time.Duration 
 	for ; n < a.last+slots && bytes > 0; n++ {
 		bytes -= float64(a.bytes[n%slots])
 	}
-	return max(time.Duration(n)*slot-ahead-now, 0)
+	return max(time.Duration(n)*slot-ahead-now, leastWait)
 }
 
 // shortest is the shortest of some durations that came last, at least flightsKept and at most twice as many.
@@ -77,10 +77,13 @@ func (s *shortest) add(d time.Duration) {
 	s.n++
 }
 
+// few says that there are too few to believe them.
+func (s *shortest) few() bool { return s.before == 0 && s.n < flightsKept/4 }
+
 // get is a little less than the shortest, less while there are few, and 0 at first.
 func (s *shortest) get() time.Duration {
 	switch {
-	case s.before == 0 && s.n < 8:
+	case s.few():
 		return 0
 	case s.before == 0:
 		return s.this * 3 / 4

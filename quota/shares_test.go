@@ -161,6 +161,9 @@ func TestTailsLeaveTheRestToOthers(t *testing.T) {
 		s.late = time.Duration(rapid.SampledFrom([]int{0, 1, 20}).Draw(t, "timers late by up to ms")) * time.Millisecond
 		s.run(seconds)
 		s.checkRate(t, rate, 1, seconds, 1.2, largest)
+		if n := float64(s.total(2, seconds)); n < 0.9*20*float64(rate) {
+			t.Errorf("%.3f of the rate came, %.2f is out for tails", n/20/float64(rate), float64(out)/float64(rate))
+		}
 		least, left := 0.9, float64(20*rate)
 		if out > rate/10 {
 			least = 0.5

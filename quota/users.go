@@ -40,6 +40,7 @@ type user struct {
 	reserved time.Duration // on the limiter's clock: when it reserved last
 	out      float64       // bytes reserved and not settled: no more can be given back
 	foreign  float64       // bytes that were out when the rate fell
+	brings   float64       // about the most that the last responses had
 	over     float64       // bytes by which the last response was larger than what was reserved for it
 	ceiling  float64       // of most, after reservations of which little was used
 }
@@ -93,6 +94,7 @@ func (u *user) settle(now time.Duration, granted, used float64) float64 {
 		u.until = now + grace // the next request is sent when a response is there
 	}
 	u.over = max(used-granted, 0)
+	u.brings = max(used, u.brings*7/8)
 	// Who uses little takes little the next time, and keeps little from the others meanwhile. Where whole batches fill it, more than half is used.
 	switch {
 	case granted > leastTurn && 2*used <= granted:
@@ -260,7 +262,9 @@ func (l *Limiter) slow(times float64) {
 	for i := range l.users {
 		u := &l.users[i]
 		u.credit *= times
-		u.foreign, u.out = u.out, min(u.out*times, burst) // what was reserved at another rate is no burst at this one
+		left := min(u.out*times, burst) // what was reserved at another rate is no burst at this one
+		u.foreign += u.out - left
+		u.out = left
 	}
 	l.free = 0
 	l.free = min(held, burst) - l.tokens()
@@ -333,13 +337,21 @@ func (l *Limiter) before(u *user) (bytes float64, near time.Duration) {
 	return bytes, near
 }
 
-// room is what a second can still take of what comes not sooner than so long after now, if all that is reserved comes in it.
+// room is what a second can still take of what comes not sooner than so long after now, if all that is expected of what is out comes in it.
 func (l *Limiter) room(near time.Duration) float64 {
 	room := mostPerSecond*l.rate.Load() - float64(l.came.since(near))
 	for i := range l.users {
 		if u := &l.users[i]; u.out > 0 && l.last-u.reserved <= overdue {
-			room -= u.out + u.over
+			room -= u.expected()
 		}
 	}
 	return room
+}
+
+// expected is how many bytes may come of what is out. Who is at the end of its partitions reserves twice what came lately.
+func (u *user) expected() float64 {
+	if u.near.few() {
+		return u.out + u.over
+	}
+	return min(u.out, u.brings) + u.over
 }

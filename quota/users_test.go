@@ -135,6 +135,27 @@ func TestRateOfManyIsChangedLive(t *testing.T) {
 	})
 }
 
+// TestRateFallsTwiceInAFlight: what was reserved at the first rate and comes at the third one holds nobody up.
+func TestRateFallsTwiceInAFlight(t *testing.T) {
+	now := time.Unix(1000, 0)
+	l := NewLimiter(now, 200_000_000)
+	far, _ := l.ReserveFor(now, "far", 1, leastFetched, 20_000_000)
+	l.SetRate(now, 50_000_000)
+	l.SetRate(now, 2_000_000)
+	now = now.Add(100 * time.Millisecond)
+	l.SettleFor(now, "far", far, far)
+	for waited := time.Duration(0); ; {
+		granted, retry := l.ReserveFor(now, "near", 1, leastFetched, 1<<20)
+		if granted > 0 {
+			break
+		}
+		if waited += retry; waited > 300*time.Millisecond {
+			t.Fatalf("somebody else waits for more than %s", waited)
+		}
+		now = now.Add(retry)
+	}
+}
+
 // TestUsersAreNotAllocated: a loop that reserves and settles costs no allocation, however many others there are.
 func TestUsersAreNotAllocated(t *testing.T) {
 	now := time.Unix(1000, 0)
