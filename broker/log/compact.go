@@ -275,7 +275,12 @@ func (r *round) diagnose(err error) error {
 func (r *round) checkFirst(ctx context.Context) error {
 	for _, s := range r.segs {
 		if s.suspect.Load() {
-			if err := s.survey(r.sizes[s], func(n int64) error { return r.o.io.wait(ctx, n) }); err != nil {
+			size := r.sizes[s]
+			_, err := s.checkAll(ctx, func() int64 { return size }, s.checkWarm, func(n int64) error { return r.o.io.wait(ctx, n) })
+			if err == nil && s.suspect.Load() { // spans were forgotten
+				err = s.survey(size)
+			}
+			if err != nil {
 				return fmt.Errorf("%s: %w", s.file.Name(), err)
 			}
 		}

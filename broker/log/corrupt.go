@@ -2,6 +2,7 @@ package log
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -71,28 +72,39 @@ func (d *damage) after(pos int64) *CorruptBatchError {
 // errCut says that the log was cut under who read a segment: what was found proves nothing.
 var errCut = fmt.Errorf("%w: the log was cut", batch.ErrIncomplete)
 
+// errStopped says that a survey was ended before it was through.
+var errStopped = fmt.Errorf("the check was stopped: %w", context.Canceled)
+
 // survey checks the segment from its begin to limit, finds out what is corrupt and where it goes on behind that. Then the segment
-// is not suspect any more, or its damage is known and named. pace, which may be nil, is called with the bytes that were read. An
-// error is one of the disk, of pace, or errCut.
-func (s *segment) survey(limit int64, pace func(n int64) error) error {
+// is not suspect any more, or its damage is known and named. An error is one of the disk, or errCut.
+func (s *segment) survey(limit int64) error {
+	_, err := s.surveyUntil(nil, limit)
+	return err
+}
+
+// surveyUntil is survey that ends with errStopped when stop is closed, and returns how many bytes it went over. It does not
+// wait for any rate: readers, cuts and who makes an index again may wait for it. Whose bytes are counted waits afterwards.
+func (s *segment) surveyUntil(stop <-chan struct{}, limit int64) (n int64, err error) {
 	c := s.check
 	c.surveying.Lock()
 	defer c.surveying.Unlock()
 	if !s.suspect.Load() || s.damaged.Load() != nil {
-		return nil
+		return 0, nil
 	}
 	end := min(limit, c.old)
 	v := newVerifier(s, limit)
 	defer v.release()
 	v.expect = s.base
 	d := &damage{jumps: []jump{{s.base, 0}}}
-	paid := int64(0)
+	looked := int64(0)
 	for pos := int64(0); pos < end; {
-		if n := pos - paid; pace != nil && n >= walkWindow {
-			if err := pace(n); err != nil {
-				return err
+		if pos-looked >= walkWindow {
+			select {
+			case <-stop:
+				return pos, errStopped
+			default:
 			}
-			paid = pos
+			looked = pos
 		}
 		size, err := v.frame(pos, end)
 		if err == nil {
@@ -107,11 +119,11 @@ func (s *segment) survey(limit int64, pace func(n int64) error) error {
 			continue
 		}
 		if !isTorn(err) {
-			return err
+			return pos, err
 		}
 		to, next, rerr := v.resume(pos, size)
 		if rerr != nil {
-			return rerr
+			return pos, rerr
 		}
 		d.bad = append(d.bad, &CorruptBatchError{File: s.path + logSuffix, Position: pos, Size: to - pos, First: v.expect, Next: next, Why: err})
 		d.jumps = append(d.jumps, jump{next, to})
@@ -119,10 +131,10 @@ func (s *segment) survey(limit int64, pace func(n int64) error) error {
 	}
 	if len(d.bad) == 0 {
 		s.trust()
-		return nil
+		return end, nil
 	}
 	if !c.log.holds(s, limit) {
-		return errCut
+		return end, errCut
 	}
 	s.damaged.Store(d)
 	for _, b := range d.bad {
@@ -131,7 +143,7 @@ func (s *segment) survey(limit int64, pace func(n int64) error) error {
 	if l := c.log; l.cfg.Load().compacted() {
 		l.logger.Error("log is not compacted", "topic", l.tp.topic, "partition", l.tp.partition, "err", d.bad[0])
 	}
-	return nil
+	return end, nil
 }
 
 // nameCorrupt tells of a corrupt batch that was found, once for each.
@@ -279,7 +291,7 @@ func (s *segment) findChecked(offset, limit int64) (pos, size int64, err error) 
 		if err == nil || !isTorn(err) && !errors.Is(err, errIndex) {
 			return pos, size, err
 		}
-		if err := s.survey(limit, nil); err != nil {
+		if err := s.survey(limit); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -344,7 +356,7 @@ func (s *segment) findBeside(d *damage, offset, limit int64) (pos, size int64, e
 // findForCut is findOwned for who is about to cut the log at what it finds: only a right batch lies before that.
 func (s *segment) findForCut(offset int64) (pos int64, err error) {
 	if s.suspect.Load() {
-		if err := s.survey(s.size, nil); err != nil {
+		if err := s.survey(s.size); err != nil {
 			return 0, err
 		}
 	}

@@ -250,7 +250,7 @@ func (l *Log) openActive(noted int64) (end int64, err error) {
 	}
 	end, err = s.end()
 	if isTorn(err) {
-		if serr := s.survey(s.size, nil); serr != nil {
+		if serr := s.survey(s.size); serr != nil {
 			return 0, serr
 		}
 		if s.damaged.Load() != nil {
@@ -407,7 +407,7 @@ func (l *Log) replay(s *segment, from, upTo int64) error {
 		return nil
 	}
 	if s.suspect.Load() {
-		if err := s.survey(s.size, nil); err != nil {
+		if err := s.survey(s.size); err != nil {
 			return err
 		}
 	}

@@ -200,7 +200,7 @@ func (r *readable) locateChecked(offset, bound int64, maxBytes int, minOneBatch 
 		if !isTorn(err) {
 			return 0, 0, err
 		}
-		if err = r.seg.survey(r.limit, nil); err != nil {
+		if err = r.seg.survey(r.limit); err != nil {
 			return 0, 0, err
 		}
 		if !r.seg.suspect.Load() {
@@ -355,7 +355,7 @@ func (r *readable) firstAtChecked(ts, from int64) (found recordAt, ok bool, err 
 	if err == nil || !isTorn(err) && !errors.Is(err, errIndex) {
 		return found, ok, err
 	}
-	if err := s.survey(r.limit, nil); err != nil {
+	if err := s.survey(r.limit); err != nil {
 		return found, false, err
 	}
 	found, ok, _, err = r.firstAt(ts, from)

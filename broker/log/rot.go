@@ -3,6 +3,7 @@ package log
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -97,13 +98,20 @@ func (m *Manager) runChecker(ctx context.Context, i int) {
 	segs := m.suspects(m.dirs[i])
 	for k, s := range segs {
 		segs[k] = nil
+		l := s.check.log
+		if m.dirs[i].err() != nil {
+			return
+		}
+		if l.Err() != nil {
+			continue // why was said
+		}
 		n, err := m.checkSegment(ctx, i, s)
 		bytes += n
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil && s.check.log.holds(s, 0) {
-			m.o.Logger.Error("segment cannot be checked", "topic", s.check.log.tp.topic, "partition", s.check.log.tp.partition, "file", s.path+logSuffix, "err", err)
+		if err != nil && l.holds(s, 0) && l.Err() == nil {
+			m.o.Logger.Error("segment cannot be checked", "topic", l.tp.topic, "partition", l.tp.partition, "file", s.path+logSuffix, "err", err)
 		}
 	}
 	if bytes > 0 {
@@ -117,25 +125,48 @@ func (m *Manager) checkSegment(ctx context.Context, dir int, s *segment) (n int6
 		return 0, nil
 	}
 	defer s.release()
-	c := s.check
+	limit := func() int64 {
+		limit, _ := s.check.log.validSize(s)
+		return limit
+	}
+	for {
+		more, err := s.checkAll(ctx, limit, s.checkCold, func(n int64) error { return m.rot.wait(ctx, dir, n) })
+		n += more
+		if !errors.Is(err, errCut) {
+			return n, err
+		}
+		// What is left after the cut is checked again.
+	}
+}
+
+// checkAll checks what is left of a segment up to limit, piece by piece, with a function that checks cold or warm. wait is
+// called, with no lock held, for what is to be read next; for what a survey read, afterwards.
+func (s *segment) checkAll(ctx context.Context, limit func() int64, check func(from, to, limit int64) error, wait func(n int64) error) (n int64, err error) {
 	for pos := int64(0); s.suspect.Load() && s.damaged.Load() == nil; {
-		limit, _ := c.log.validSize(s)
-		end := min(limit, c.old)
+		limit := limit()
+		end := min(limit, s.check.old)
 		if pos >= end {
 			return n, nil
 		}
-		known, ok, stop := c.at(pos, end)
+		known, ok, stop := s.check.at(pos, end)
 		if ok {
 			pos = known.to
 			continue
 		}
 		to := min(pos+rotStep, stop)
-		if err := m.rot.wait(ctx, dir, to-pos); err != nil {
+		if err := wait(to - pos); err != nil {
 			return n, err
 		}
-		err := s.checkCold(pos, to, limit)
+		err := check(pos, to, limit)
 		if isTorn(err) {
-			err = s.survey(limit, func(n int64) error { return m.rot.wait(ctx, dir, n) })
+			read := int64(0)
+			err = s.leaveCache(0, end, func() (err error) {
+				read, err = s.surveyUntil(ctx.Done(), limit)
+				return err
+			})
+			if werr := wait(max(read-(to-pos), 0)); err == nil {
+				err = werr
+			}
 		}
 		if err != nil {
 			return n, err
@@ -145,20 +176,30 @@ func (m *Manager) checkSegment(ctx context.Context, dir int, s *segment) (n int6
 	return n, nil
 }
 
+// checkWarm is checkRange for who is about to read the bytes.
+func (s *segment) checkWarm(from, to, limit int64) error {
+	_, err := s.checkRange(from, to, limit, -1)
+	return err
+}
+
 // checkCold is checkRange that leaves the page cache as it was, more or less.
 func (s *segment) checkCold(from, to, limit int64) error {
-	f, err := s.file.pin()
+	return s.leaveCache(from, to, func() error { return s.checkWarm(from, to, limit) })
+}
+
+// leaveCache drops the range from the page cache after f read it, if most of it was not there before.
+func (s *segment) leaveCache(from, to int64, f func() error) error {
+	file, err := s.file.pin()
 	if err != nil {
 		return err
 	}
 	defer s.file.unpin()
-	if p, ok := f.(vfs.PageCacher); ok {
+	if p, ok := file.(vfs.PageCacher); ok {
 		if in, err := p.Resident(from, to-from); err == nil && 2*in < to-from {
 			defer func() { _ = p.DontNeed(from, to-from) }() // a hint
 		}
 	}
-	_, err = s.checkRange(from, to, limit, -1)
-	return err
+	return f()
 }
 
 // validSize is how many bytes of the segment are part of the log.

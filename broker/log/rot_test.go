@@ -2,11 +2,17 @@ package log
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"stet/internal/vfs"
+	"stet/zerocopy/batch"
 )
 
 // TestRotIsFoundWithoutReader: the check in the background is off at rate 0, then takes its time, goes from the newest segment to the
@@ -80,5 +86,135 @@ func TestSuspectsNewestFirst(t *testing.T) {
 			t.Fatalf("%d after %d", s.createdMs, last)
 		}
 		last = s.createdMs
+	}
+}
+
+// bigRot is a cleanly stopped log with one segment of at least so many bytes and an empty active one; batches of n records.
+func bigRot(t testing.TB, size int64, n int) (e *env, stored []batch.Batch) {
+	e = newEnv(t)
+	l := e.create()
+	for l.Size() < size {
+		b := batch.Batch(at(l.LogEndOffset(), 0, n))
+		e.follow(l, b)
+		stored = append(stored, b)
+	}
+	l.SetHighWatermark(l.LogEndOffset())
+	roll(t, l)
+	if err := e.m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return e, stored
+}
+
+// TestNobodyWaitsForTheRate: while the rate is waited for nothing is held, also after the survey of a damaged segment: reads and cuts go
+// on. What the survey read is waited for all the same. A stop ends it early, and the next one finds the damage.
+func TestNobodyWaitsForTheRate(t *testing.T) {
+	from, stored := bigRot(t, 4<<20, 500)
+	mem := from.mem.Clone()
+	flipIn(t, mem, stored, stored[len(stored)/8].BaseOffset(), 70)
+	_, l := openClone(t, from, mem)
+	s := l.segs[0]
+	size := s.size
+	limit := func() int64 { return size }
+	stopped, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.checkAll(stopped, limit, s.checkCold, func(int64) error { return nil }); !errors.Is(err, context.Canceled) || s.damaged.Load() != nil {
+		t.Fatal(err, s.damaged.Load())
+	}
+	asked, after := int64(0), false
+	n, err := s.checkAll(t.Context(), limit, s.checkCold, func(n int64) error {
+		asked += n
+		if !s.check.surveying.TryLock() {
+			t.Fatal("a survey waits")
+		}
+		s.check.surveying.Unlock()
+		if s.damaged.Load() == nil {
+			return nil
+		}
+		after = true
+		if missing, _, err := serve(l, stored, 64<<10, false); err != nil || len(missing) != 500 {
+			t.Errorf("%d offsets are missing: %v", len(missing), err)
+		}
+		return l.Truncate(l.LogEndOffset() - 10)
+	})
+	if err != nil || n == 0 || !after || asked < size {
+		t.Fatalf("%d checked, %d asked for of %d, after a survey: %v; %v", n, asked, size, after, err)
+	}
+}
+
+// TestCheckerInFailedDirectory: no error for each segment that is left.
+func TestCheckerInFailedDirectory(t *testing.T) {
+	from, _ := rotImage(t, 40)
+	e, l := openClone(t, from, from.mem.Clone())
+	e.m.dirs[0].takeOffline(e.m.o.Logger, syscall.EIO)
+	e.logs.Reset()
+	e.m.runChecker(t.Context(), 0)
+	if e.logs.Len() > 0 || len(e.m.suspects(e.m.dirs[0])) < 3 {
+		t.Error(e.logs.String())
+	}
+	e, l = openClone(t, from, from.mem.Clone())
+	e.m.SetCheckRate(1 << 62)
+	_ = l.fail("read", errors.New("boom"))
+	e.logs.Reset()
+	e.m.runChecker(t.Context(), 0)
+	if e.logs.Len() > 0 || len(e.m.suspects(e.m.dirs[0])) < 3 {
+		t.Error(e.logs.String())
+	}
+}
+
+// hookFS calls a function before a .log file is read.
+type hookFS struct {
+	*vfs.Mem
+	hook func(off int64)
+}
+
+type hookFile struct {
+	vfs.File
+	fs *hookFS
+}
+
+func (f *hookFS) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, error) {
+	file, err := f.Mem.OpenFile(name, flag, perm)
+	if err != nil || !strings.HasSuffix(name, logSuffix) {
+		return file, err
+	}
+	return hookFile{file, f}, nil
+}
+
+func (f hookFile) ReadAt(p []byte, off int64) (int, error) {
+	if f.fs.hook != nil {
+		f.fs.hook(off)
+	}
+	return f.File.ReadAt(p, off)
+}
+
+// TestCheckerGoesOnAfterCut: the log is cut below what a survey looks at, while it does; what is left is checked, and nothing is said.
+func TestCheckerGoesOnAfterCut(t *testing.T) {
+	from, stored := bigRot(t, 4<<20, 500)
+	mem := from.mem.Clone()
+	flipIn(t, mem, stored, stored[len(stored)*7/8].BaseOffset(), 70)
+	hooked := &hookFS{Mem: mem}
+	e := newEnv(t)
+	e.cfg, e.clock, e.mem, e.fs = from.cfg, from.clock, mem, hooked
+	e.open()
+	l := e.m.Get("t", 0)
+	s, begins := l.segs[0], 0
+	half := stored[len(stored)/2].BaseOffset()
+	pos, _, err := s.find(half, s.size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hooked.hook = func(off int64) {
+		if off > 0 {
+			return
+		}
+		if begins++; begins == 2 { // the survey
+			l.hideAbove(0, pos, half)
+		}
+	}
+	e.m.SetCheckRate(1 << 62)
+	n, err := e.m.checkSegment(t.Context(), 0, s)
+	if err != nil || begins != 2 || n < pos || s.damaged.Load() != nil || e.m.CorruptBatches() != 0 || strings.Contains(e.logs.String(), "level=ERROR") {
+		t.Errorf("%d checked of %d, begun %d times: %v; %s", n, pos, begins, err, e.logs.String())
 	}
 }

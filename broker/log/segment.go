@@ -300,7 +300,7 @@ func (e timeEntry) check(h batch.Batch, at int64) error {
 // rebuild makes the index anew from the batch headers.
 func (s *segment) rebuild(limit int64) error {
 	if s.suspect.Load() {
-		if err := s.survey(limit, nil); err != nil {
+		if err := s.survey(limit); err != nil {
 			return err
 		}
 	}
