@@ -16,7 +16,7 @@ import (
 // is served for the first time. Only that last kind is kept account of: a segment that was opened is suspect until
 // every byte of it was checked; which parts were is in its spans. Once it is not, a read costs one atomic load more.
 //
-// What a check finds is in damaged.go.
+// What a check finds is in corrupt.go.
 
 // maxSpans bounds what is remembered of a segment. To forget a span only means to check it again.
 const maxSpans = 64
@@ -203,6 +203,13 @@ type verifier struct {
 	at     int64 // position of win
 	win    []byte
 	buf    [walkWindow]byte
+
+	// Of a survey.
+	budget    int64 // bytes that may still be read more than once, so that bytes that look like headers do not make it take for ever
+	indexRead bool
+	entries   []offsetEntry // of the index file, that were not looked at yet
+	known     int64         // position of the last right batch that one led to, 0: none
+	knownBase int64         // its offset
 }
 
 var verifiers = sync.Pool{New: func() any { return &verifier{} }}
@@ -210,11 +217,12 @@ var verifiers = sync.Pool{New: func() any { return &verifier{} }}
 func newVerifier(s *segment, limit int64) *verifier {
 	v := verifiers.Get().(*verifier)
 	v.s, v.limit, v.expect, v.epoch, v.at, v.win = s, min(limit, s.check.old), -1, -1, 0, nil
+	v.budget, v.indexRead, v.entries, v.known = 0, false, nil, 0
 	return v
 }
 
 func (v *verifier) release() {
-	v.s, v.win = nil, nil
+	v.s, v.win, v.entries = nil, nil, nil
 	verifiers.Put(v)
 }
 

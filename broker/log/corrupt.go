@@ -43,10 +43,9 @@ const jumpStep = 64 << 10
 
 // holding is the corrupt range that an offset is in, nil: none.
 func (d *damage) holding(offset int64) *CorruptBatchError {
-	for _, b := range d.bad {
-		if offset >= b.First && offset < b.Next {
-			return b
-		}
+	i := sort.Search(len(d.bad), func(i int) bool { return d.bad[i].Next > offset })
+	if i < len(d.bad) && d.bad[i].First <= offset {
+		return d.bad[i]
 	}
 	return nil
 }
@@ -61,10 +60,9 @@ func (d *damage) clip(pos, limit int64) int64 {
 
 // after is the first corrupt range at or behind pos.
 func (d *damage) after(pos int64) *CorruptBatchError {
-	for _, b := range d.bad {
-		if b.Position >= pos {
-			return b
-		}
+	i := sort.Search(len(d.bad), func(i int) bool { return d.bad[i].Position >= pos })
+	if i < len(d.bad) {
+		return d.bad[i]
 	}
 	return nil
 }
@@ -95,6 +93,7 @@ func (s *segment) surveyUntil(stop <-chan struct{}, limit int64) (n int64, err e
 	v := newVerifier(s, limit)
 	defer v.release()
 	v.expect = s.base
+	v.budget = end + 64<<20
 	d := &damage{jumps: []jump{{s.base, 0}}}
 	looked := int64(0)
 	for pos := int64(0); pos < end; {
@@ -137,21 +136,30 @@ func (s *segment) surveyUntil(stop <-chan struct{}, limit int64) (n int64, err e
 		return end, errCut
 	}
 	s.damaged.Store(d)
-	for _, b := range d.bad {
-		c.log.nameCorrupt(b)
-	}
+	c.log.nameCorrupt(d.bad)
 	if l := c.log; l.cfg.Load().compacted() {
 		l.logger.Error("log is not compacted", "topic", l.tp.topic, "partition", l.tp.partition, "err", d.bad[0])
 	}
 	return end, nil
 }
 
-// nameCorrupt tells of a corrupt batch that was found, once for each.
-func (l *Log) nameCorrupt(b *CorruptBatchError) {
-	l.m.corrupt.Add(1)
-	l.logger.Error("corrupt batch is not served", "topic", l.tp.topic, "partition", l.tp.partition, "file", b.File, "position", b.Position, "bytes", b.Size,
-		"offset", b.First, "next", b.Next, "err", b.Why,
-		"help", "stet dump-log --deep-iteration "+b.File+" shows it; of a mirrored partition, stop the mirror, delete the copy and start it again; other offsets stay readable")
+// namedCorrupt is how many corrupt batches of a segment are named one by one.
+const namedCorrupt = 16
+
+// nameCorrupt tells of the corrupt batches that were found in a segment: once, the first ones each, of the others how many there are.
+func (l *Log) nameCorrupt(bad []*CorruptBatchError) {
+	l.m.corrupt.Add(int64(len(bad)))
+	named := bad[:min(len(bad), namedCorrupt)]
+	for _, b := range named {
+		l.logger.Error("corrupt batch is not served", "topic", l.tp.topic, "partition", l.tp.partition, "file", b.File, "position", b.Position, "bytes", b.Size,
+			"offset", b.First, "next", b.Next, "err", b.Why,
+			"help", "stet dump-log --deep-iteration "+b.File+" shows it; of a mirrored partition, stop the mirror, delete the copy and start it again; other offsets stay readable")
+	}
+	if more := bad[len(named):]; len(more) > 0 {
+		first, last := more[0], more[len(more)-1]
+		l.logger.Error("more corrupt batches are not served", "topic", l.tp.topic, "partition", l.tp.partition, "file", first.File, "count", len(more),
+			"position", first.Position, "offset", first.First, "next", last.Next)
+	}
 }
 
 // CorruptBatches is how many corrupt batches, or runs of them, were found in the segments since the start.
@@ -174,10 +182,7 @@ func (v *verifier) resume(pos, size int64) (to, next int64, err error) {
 			return at, next, err
 		}
 	}
-	const magicAt = 16
-	// Bytes that look like headers, and are none, must not make it take for ever.
-	budget := end + (64 << 20)
-	for at := pos + 1; at+batch.HeaderSize <= known && budget > 0; {
+	for at := pos + 1; at+batch.HeaderSize <= known && v.budget > 0; {
 		p, err := v.peek(at, batch.HeaderSize, end)
 		if err != nil {
 			if isTorn(err) {
@@ -185,23 +190,15 @@ func (v *verifier) resume(pos, size int64) (to, next int64, err error) {
 			}
 			return 0, 0, err
 		}
-		i := bytes.IndexByte(p[magicAt:], 2)
-		if i < 0 {
-			at += int64(len(p) - magicAt)
+		p = p[:min(int64(len(p)), known-at)]
+		i := v.candidate(p, at)
+		at += int64(i)
+		if i > len(p)-batch.HeaderSize {
 			continue
 		}
-		if at += int64(i); at+batch.HeaderSize > known {
-			break
-		}
-		size, err := v.frame(at, 0)
-		if err != nil && !isTorn(err) {
-			return 0, 0, err
-		}
-		if err == nil && v.possible() {
-			budget -= max(size, walkWindow)
-			if next, ok, err := v.chain(at, known); ok || err != nil {
-				return at, next, err
-			}
+		v.budget -= walkWindow // which is read again
+		if next, ok, err := v.chain(at, known); ok || err != nil {
+			return at, next, err
 		}
 		at++
 	}
@@ -213,19 +210,60 @@ func (v *verifier) resume(pos, size int64) (to, next int64, err error) {
 	return end, v.s.check.oldEnd, nil
 }
 
-// indexed is the first position behind pos of which the index file knows that a batch begins, which is right; the end of what is
-// valid if there is none.
-func (v *verifier) indexed(pos int64) (int64, error) {
-	// An index that cannot be read says nothing here, and is made again by who needs it.
-	p, _ := readFile(v.s.fs, v.s.path+indexSuffix)
-	entries, _ := decodeOffsetIndex(p, v.limit)
-	for _, e := range entries[sort.Search(len(entries), func(i int) bool { return int64(entries[i].pos) > pos }):] {
-		ok, err := v.probe(int64(e.pos))
-		if err != nil {
-			return 0, err
+// candidate is where in p, which lies at a position, what may be a batch begins: its magic, offsets and size are possible. Without one
+// it is the first place for which p is too short. It looks at every byte of what is lost, so it makes no errors.
+func (v *verifier) candidate(p []byte, at int64) int {
+	const magicAt = 16
+	last := len(p) - batch.HeaderSize
+	for i := 0; i <= last; i++ {
+		if p[i+magicAt] != 2 {
+			n := bytes.IndexByte(p[i+magicAt:last+magicAt+1], 2)
+			if n < 0 {
+				break
+			}
+			i += n
 		}
-		if ok && v.head().LastOffset() == v.s.base+int64(e.rel) {
-			return int64(e.pos), nil
+		h := batch.Batch(p[i : i+batch.HeaderSize])
+		base := h.BaseOffset()
+		if base < v.expect || base >= v.s.check.oldEnd {
+			continue
+		}
+		size, delta := batch.SizeOf(h), h.LastOffsetDelta()
+		if size >= batch.HeaderSize && size <= v.limit-at-int64(i) && delta >= 0 && int64(delta) < v.s.check.oldEnd-base {
+			return i
+		}
+	}
+	return max(last+1, 0)
+}
+
+// indexed is the first position behind pos of which the index file knows that a batch begins, which is right; the end of what is
+// valid if there is none. It looks at each entry once per survey.
+func (v *verifier) indexed(pos int64) (int64, error) {
+	if !v.indexRead {
+		// An index that cannot be read says nothing here, and is made again by who needs it.
+		p, _ := readFile(v.s.fs, v.s.path+indexSuffix)
+		v.entries, _ = decodeOffsetIndex(p, v.limit)
+		v.indexRead = true
+	}
+	if v.known > pos && v.knownBase >= v.expect {
+		return v.known, nil
+	}
+	for ; len(v.entries) > 0; v.entries = v.entries[1:] {
+		e := v.entries[0]
+		if int64(e.pos) <= pos {
+			continue
+		}
+		size, err := v.frame(int64(e.pos), 0)
+		if err == nil && v.head().LastOffset() == v.s.base+int64(e.rel) && v.possible() {
+			v.budget -= size
+			err = v.rest(int64(e.pos), size, 0)
+			if err == nil {
+				v.known, v.knownBase = int64(e.pos), v.head().BaseOffset()
+				return v.known, nil
+			}
+		}
+		if err != nil && !isTorn(err) {
+			return 0, err
 		}
 	}
 	return v.limit, nil
@@ -266,6 +304,7 @@ func (v *verifier) possible() bool {
 func (v *verifier) probe(at int64) (bool, error) {
 	size, err := v.frame(at, at+findWindow)
 	if err == nil {
+		v.budget -= size
 		err = v.rest(at, size, 0)
 	}
 	if err != nil && !isTorn(err) {
