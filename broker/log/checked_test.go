@@ -150,7 +150,7 @@ func TestFlippedBitIsNotServed(t *testing.T) {
 				hit := batchAt(stored, base, int64(at))
 				if l.LogEndOffset() != end {
 					cuts++
-					if l.LogEndOffset() != hit.BaseOffset() || hit.NextOffset() != end || !strings.Contains(e.logs.String(), "log is cut after a crash") {
+					if l.LogEndOffset() != hit.BaseOffset() || hit.NextOffset() != end || !strings.Contains(e.logs.String(), "corrupt end of the log is cut off") {
 						t.Fatalf("%s: the log ends at %d, not %d: %s", what, l.LogEndOffset(), end, e.logs.String())
 					}
 				}

@@ -408,12 +408,17 @@ func (s *segment) findForCut(offset int64) (pos int64, err error) {
 	if bad := (*CorruptBatchError)(nil); errors.As(err, &bad) {
 		pos, err = bad.Position, nil
 	}
+	return d.back(pos), err
+}
+
+// back is where the corrupt ranges begin that end at pos without a right batch between them, or pos.
+func (d *damage) back(pos int64) int64 {
 	for i := len(d.bad) - 1; i >= 0; i-- {
 		if d.bad[i].end() == pos {
 			pos = d.bad[i].Position
 		}
 	}
-	return pos, err
+	return pos
 }
 
 // keep forgets what is corrupt behind pos, where the segment was cut.

@@ -92,13 +92,20 @@ func (l *Log) open(from loadFrom) error {
 		scanFrom = segmentFor(l.segs, from.recoveryPoint)
 	}
 	epochs, epochsOK := l.readEpochs()
+	epochsOnDisk := epochs
 	scanFrom = min(scanFrom, l.readTxnIndexes(ls.txns))
 	var end int64
 	if scanFrom == len(l.segs) {
 		if end, err = l.openActive(from.recoveryPoint); err != nil {
+			if l.recovered.CutFrom >= 0 && !isTorn(err) {
+				return err // a scan would cut more
+			}
 			scanFrom = len(l.segs) - 1
+		} else if l.recovered.CutFrom >= 0 {
+			epochs = slices.DeleteFunc(slices.Clone(epochs), func(e EpochEntry) bool { return e.Start >= end && e.Start > l.start.Load() })
 		}
 	}
+	cut := l.recovered.CutFrom >= 0
 	if err := l.checkSeams(l.segs[:scanFrom]); err != nil {
 		return err
 	}
@@ -126,7 +133,7 @@ func (l *Log) open(from loadFrom) error {
 	recoveryPoint := from.recoveryPoint
 	if scanFrom < len(l.segs) {
 		recoveryPoint = min(recoveryPoint, l.segs[scanFrom].base)
-		if end, err = l.recover(scanFrom, ls.txns); err != nil {
+		if end, err = l.recover(scanFrom, ls.txns, from.clean); err != nil {
 			return err
 		}
 	} else {
@@ -148,14 +155,14 @@ func (l *Log) open(from loadFrom) error {
 		l.epochs.reload(end, l.start.Load())
 	}
 	l.epochs.truncateStart(l.start.Load())
-	if es := l.epochs.all(); !epochsOK || !slices.Equal(es, epochs) {
+	if es := l.epochs.all(); !epochsOK || !slices.Equal(es, epochsOnDisk) {
 		if err := l.writeEpochs(false); err != nil {
 			return err
 		}
 	}
 	l.dropStraySnapshots(ls.snapshots)
 	l.finishOpen(end, from.hw)
-	l.settled = scanFrom == len(l.segs) && epochsOK && slices.Contains(ls.snapshots, end)
+	l.settled = scanFrom == len(l.segs) && !cut && epochsOK && slices.Contains(ls.snapshots, end)
 	// A clean shutdown syncs the identity of logs with data; of others nobody knows.
 	l.newborn = !from.clean || l.total.Load() == 0
 	return nil
@@ -236,8 +243,8 @@ func (l *Log) readTxnIndexes(have map[int64]bool) int {
 	return bad
 }
 
-// openActive finds the log end after a clean shutdown, which noted it, from the end of the last index. An error says that
-// the segment has to be scanned.
+// openActive finds the log end after a clean shutdown, which noted it, from the end of the last index. Where that is corrupt the log
+// is cut there. An error says that the segment has to be scanned.
 func (l *Log) openActive(noted int64) (end int64, err error) {
 	s := l.active()
 	if s.size == 0 {
@@ -248,17 +255,43 @@ func (l *Log) openActive(noted int64) (end int64, err error) {
 	if noted > s.base {
 		s.check.oldEnd = noted
 	}
-	end, err = s.end()
-	if isTorn(err) {
+	if end, err = s.end(); isTorn(err) {
 		if serr := s.survey(s.size); serr != nil {
 			return 0, serr
 		}
-		if s.damaged.Load() != nil {
+		if d := s.damaged.Load(); d != nil {
+			if pos := d.back(s.size); pos < s.size {
+				if end, err = l.cutCorrupt(s, d.after(pos)); err != nil || s.size == 0 {
+					return end, err
+				}
+				noted = end
+			}
 			end, err = s.end() // past what is corrupt
 		}
 	}
-	if err == nil && noted > s.base && end != noted && s.lastLies(noted) {
-		return 0, fmt.Errorf("%w: the last batch ends at %d, the log at %d", errOrder, end, noted)
+	if err == nil && noted > s.base && end != noted {
+		bad, lerr := s.lastLies(noted)
+		if isTorn(lerr) {
+			s.check.oldEnd = noOffset // of a wrong checkpoint nothing is corrupt
+			if lerr = s.survey(s.size); lerr == nil {
+				if d := s.damaged.Load(); d != nil && d.back(s.size) < s.size {
+					bad = d.after(d.back(s.size))
+				} else {
+					bad, lerr = s.lastLies(noted)
+				}
+			}
+		} else if bad != nil {
+			l.nameCorrupt([]*CorruptBatchError{bad})
+		}
+		if lerr != nil {
+			return 0, lerr
+		}
+		if bad != nil {
+			if end, err = l.cutCorrupt(s, bad); err != nil || s.size == 0 {
+				return end, err
+			}
+			end, err = s.end()
+		}
 	}
 	if err == nil {
 		s.check.oldEnd = end
@@ -266,30 +299,73 @@ func (l *Log) openActive(noted int64) (end int64, err error) {
 	return end, err // of an error a scan cuts off what is behind the noted end
 }
 
-// lastLies says that the last batch is not what was written: its checksum is wrong, or the segment would end where it was noted to if the
-// batch began where the one before ends, which it does not.
-func (s *segment) lastLies(noted int64) bool {
+// cutCorrupt cuts the active segment, while it is opened, where it is corrupt up to its end: nothing that could be read is lost. What
+// is corrupt before that stays, and so does what lies between. An error says that the log cannot be opened.
+func (l *Log) cutCorrupt(s *segment, b *CorruptBatchError) (end int64, err error) {
+	pos, end := b.Position, b.First
+	r := &l.recovered
+	r.CutFrom, r.CutBytes, r.Reason = end, s.size-pos, b.Why.Error()
+	l.logger.Error("corrupt end of the log is cut off", "topic", l.tp.topic, "partition", l.tp.partition, "file", b.File, "position", pos,
+		"bytes", s.size-pos, "offset", end, "err", b.Why)
+	if err := l.removeSnapshots(func(o int64) bool { return o > end }); err != nil {
+		return 0, err
+	}
+	if err := s.file.Truncate(pos); err != nil {
+		return 0, err
+	}
+	if err := s.file.Sync(); err != nil {
+		return 0, err
+	}
+	s.size, s.flushed, s.synced = pos, min(s.flushed, pos), min(s.synced, pos)
+	s.check.old, s.check.oldEnd = pos, end
+	s.keep(pos)
+	if pos > 0 {
+		if err := s.cutIndexes(pos, end); err != nil {
+			return 0, err
+		}
+		return end, s.writeIndexes()
+	}
+	s.startIndex()
+	s.txns, s.next, s.firstTs, s.sinceIndex = nil, s.base, -1, 0
+	return end, s.writeIndexes()
+}
+
+// lastLies returns the last batch if it is not what was written: its checksum is wrong, or the segment would end where it was noted to if
+// the batch began where the one before ends, which it does not. An error for which isTorn holds says that a survey has to tell.
+func (s *segment) lastLies(noted int64) (*CorruptBatchError, error) {
 	w := s.walker(0, s.size)
 	defer w.close()
 	expect, before, at, last := s.base, s.base, int64(0), batchMark{}
 	for {
 		h, err := w.header()
-		if err != nil {
-			if !errors.Is(err, io.EOF) || !last.ok {
-				return false
-			}
+		if errors.Is(err, io.EOF) {
 			break
+		}
+		if err != nil {
+			return nil, err
 		}
 		before, at, last = expect, w.pos, markOf(h)
 		expect = h.NextOffset()
 		w.pos += batch.SizeOf(h)
 	}
+	if !last.ok {
+		return nil, nil
+	}
+	lies := &CorruptBatchError{File: s.path + logSuffix, Position: at, Size: s.size - at, First: before, Next: max(noted, before)}
 	if last.base != before && before+(last.last-last.base)+1 == noted {
-		return true
+		lies.Why = fmt.Errorf("%w: position %d: the last batch is %d to %d, and the log ended at %d", errOrder, at, last.base, last.last, noted)
+		return lies, nil
 	}
 	w.pos = at
 	b, err := w.whole()
-	return err == nil && b.CheckCRC() != nil
+	if err == nil {
+		err = b.CheckCRC()
+	}
+	if isTorn(err) {
+		lies.Why = err
+		return lies, nil
+	}
+	return nil, err
 }
 
 // end reads the offset after the last batch of an active segment, which must not be corrupt.

@@ -11,8 +11,8 @@ import (
 
 // recover scans the segments from index k on, checks every batch, cuts the torn tail and
 // makes indexes, epochs, producer state and transaction index from what is left. It returns
-// the log end.
-func (l *Log) recover(k int, hadTxns map[int64]bool) (end int64, err error) {
+// the log end. clean says that it was no crash, but a file that is not as it was stopped with.
+func (l *Log) recover(k int, hadTxns map[int64]bool, clean bool) (end int64, err error) {
 	if err := l.loadState(l.segs[:k], l.segs[k].base); err != nil {
 		return 0, err
 	}
@@ -55,7 +55,7 @@ func (l *Log) recover(k int, hadTxns map[int64]bool) (end int64, err error) {
 			}
 			continue
 		}
-		return end, l.cutTail(i, valid, end, why)
+		return end, l.cutTail(i, valid, end, why, clean)
 	}
 	return end, nil
 }
@@ -130,7 +130,7 @@ func isTorn(err error) bool {
 }
 
 // cutTail removes what follows the valid bytes of segment i.
-func (l *Log) cutTail(i int, valid, end int64, why error) error {
+func (l *Log) cutTail(i int, valid, end int64, why error, clean bool) error {
 	s := l.segs[i]
 	r := &l.recovered
 	r.CutFrom, r.CutBytes, r.Reason = end, s.size-valid, why.Error()
@@ -138,7 +138,11 @@ func (l *Log) cutTail(i int, valid, end int64, why error) error {
 	for _, g := range gone {
 		r.CutBytes += g.size
 	}
-	l.logger.Warn("log is cut after a crash", "topic", l.tp.topic, "partition", l.tp.partition, "offset", end,
+	what := "log is cut after a crash"
+	if clean {
+		what = "log is cut, though it was stopped cleanly: what follows is not what was written"
+	}
+	l.logger.Warn(what, "topic", l.tp.topic, "partition", l.tp.partition, "offset", end,
 		"bytes", r.CutBytes, "segments", len(gone), "err", why)
 	for j := len(gone) - 1; j >= 0; j-- {
 		if err := l.moveAside(gone[j]); err != nil {
