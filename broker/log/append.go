@@ -114,6 +114,9 @@ func (l *Log) AppendAsFollower(batches []byte) (AppendResult, error) {
 // append writes checked batches with their final offsets: one positional write, unless
 // the segment has to be rolled in between. Log.mu is held.
 func (l *Log) append(batches []byte, res AppendResult) (AppendResult, error) {
+	if err := l.leaveDamaged(); err != nil {
+		return res, err
+	}
 	cfg := l.cfg.Load()
 	now := l.nowMs()
 	run := 0 // start of what is not written yet

@@ -137,6 +137,9 @@ func (s *segment) surveyUntil(stop <-chan struct{}, limit int64) (n int64, err e
 	}
 	s.damaged.Store(d)
 	c.log.nameCorrupt(d.bad)
+	if c.log.live.Load() {
+		c.log.m.flushSoon(c.log) // it leaves a damaged segment behind
+	}
 	if l := c.log; l.cfg.Load().compacted() {
 		l.logger.Error("log is not compacted", "topic", l.tp.topic, "partition", l.tp.partition, "err", d.bad[0])
 	}

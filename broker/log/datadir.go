@@ -351,6 +351,19 @@ func (d *dataDir) writeRecoveryPoints(points map[topicPartition]int64) error {
 	return nil
 }
 
+// raiseDurable notes at once that everything below offset is on disk, so that a crash does not make it be scanned.
+func (m *Manager) raiseDurable(l *Log, offset int64) error {
+	d := m.dirOf(l)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.durable[l.tp] >= offset {
+		return nil
+	}
+	points := maps.Clone(d.durable)
+	points[l.tp] = offset
+	return d.writeRecoveryPoints(points)
+}
+
 // lowerDurable makes sure that the checkpoints on disk claim nothing from offset on: neither
 // that it is synced, nor that the log starts later.
 func (m *Manager) lowerDurable(l *Log, offset int64) error {

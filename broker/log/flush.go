@@ -18,6 +18,10 @@ func (l *Log) flush(sealed bool) error {
 		l.mu.Unlock()
 		return err
 	}
+	if err := l.leaveDamaged(); err != nil {
+		l.mu.Unlock()
+		return err
+	}
 	upTo := l.end.Load()
 	segs := l.segs
 	if sealed {

@@ -175,6 +175,9 @@ func (l *Log) finishOpen(end, hw int64) {
 	l.active().jitterMs = l.cfg.Load().jitter()
 	l.sizes()
 	l.publish(end)
+	if l.active().damaged.Load() != nil {
+		l.m.flushSoon(l)
+	}
 }
 
 // openEmpty begins a log that has no segment.

@@ -21,6 +21,26 @@ func (l *Log) roll(b batch.Batch) error {
 	return l.rollTo(base)
 }
 
+// leaveDamaged rolls an active segment in which corrupt batches are known, and makes a crash begin its scan behind it: that would
+// cut the log at the first of them. Log.mu is held.
+func (l *Log) leaveDamaged() error {
+	s := l.active()
+	if s.size == 0 || s.damaged.Load() == nil {
+		return nil
+	}
+	end := l.end.Load()
+	if err := l.rollTo(end); err != nil {
+		return err
+	}
+	if err := l.flushLocked(); err != nil {
+		return err
+	}
+	if err := l.m.raiseDurable(l, end); err != nil {
+		return l.fail("write checkpoint", err)
+	}
+	return nil
+}
+
 func (l *Log) rollTo(base int64) error {
 	old := l.active()
 	if old.size == 0 {
