@@ -178,7 +178,7 @@ func (v *verifier) resume(pos, size int64) (to, next int64, err error) {
 		return 0, 0, err
 	}
 	if at := pos + size; size >= batch.HeaderSize && at <= end {
-		if at == end {
+		if at == end && known == end {
 			return end, v.s.check.oldEnd, nil
 		}
 		if next, ok, err := v.chain(at, known); ok || err != nil {

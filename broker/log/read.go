@@ -408,6 +408,12 @@ func (r *readable) firstAt(ts, from int64) (found recordAt, ok bool, looked chec
 			claimed = false
 		}
 		if h.LastOffset() >= from && h.MaxTimestamp() >= ts && h.NumRecords() > 0 {
+			if r.seg.suspect.Load() && r.seg.damaged.Load() == nil {
+				// Not after whole: what it allocates is what the length says.
+				if _, err := r.seg.checkRange(w.pos, w.pos+size, r.limit, -1); err != nil {
+					return found, false, looked, err
+				}
+			}
 			b, err := w.whole()
 			if err != nil {
 				return found, false, looked, err
