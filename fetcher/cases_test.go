@@ -78,7 +78,7 @@ func TestC32OneBusyPartitionAmongIdleOnes(t *testing.T) {
 func TestC33WorkFollowsWhatChanges(t *testing.T) {
 	const rounds = 50
 	partitions := 10_000
-	if invariant.Enabled { // the race detector makes the first round of so many take minutes
+	if invariant.Race { // the race detector makes the first round of so many take minutes
 		partitions = 2_000
 	}
 	r := newRig(t, 1)

@@ -126,8 +126,8 @@ func TestFlippedBitIsNotServed(t *testing.T) {
 	from, stored := rotImage(t, 40)
 	end := stored[len(stored)-1].NextOffset()
 	step := 1
-	if testing.Short() || invariant.Enabled {
-		step = 7
+	if testing.Short() || invariant.Race {
+		step = 29
 	}
 	cuts := 0
 	for _, name := range logFiles(t, from.mem) {
