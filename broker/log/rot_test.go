@@ -145,14 +145,14 @@ func TestNobodyWaitsForTheRate(t *testing.T) {
 // TestCheckerInFailedDirectory: no error for each segment that is left.
 func TestCheckerInFailedDirectory(t *testing.T) {
 	from, _ := rotImage(t, 40)
-	e, l := openClone(t, from, from.mem.Clone())
-	e.m.dirs[0].takeOffline(e.m.o.Logger, syscall.EIO)
-	e.logs.Reset()
-	e.m.runChecker(t.Context(), 0)
-	if e.logs.Len() > 0 || len(e.m.suspects(e.m.dirs[0])) < 3 {
-		t.Error(e.logs.String())
+	failed, _ := openClone(t, from, from.mem.Clone())
+	failed.m.dirs[0].takeOffline(failed.m.o.Logger, syscall.EIO)
+	failed.logs.Reset()
+	failed.m.runChecker(t.Context(), 0)
+	if failed.logs.Len() > 0 || len(failed.m.suspects(failed.m.dirs[0])) < 3 {
+		t.Error(failed.logs.String())
 	}
-	e, l = openClone(t, from, from.mem.Clone())
+	e, l := openClone(t, from, from.mem.Clone())
 	e.m.SetCheckRate(1 << 62)
 	_ = l.fail("read", errors.New("boom"))
 	e.logs.Reset()
