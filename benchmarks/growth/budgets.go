@@ -34,6 +34,7 @@ type Verdict struct {
 	Name    string   `json:"name"`
 	Limit   float64  `json:"limit"`
 	Value   *float64 `json:"value"`
+	Chance  float64  `json:"chance,omitempty"` // how far beyond the limit Value may be, since it is counted from few samples
 	OK      bool     `json:"ok"`
 	Skipped string   `json:"skipped,omitempty"`
 }
@@ -49,7 +50,7 @@ var measures = map[string]func(*Record) (float64, bool){
 	"checks":                func(r *Record) (float64, bool) { return r.per("checked_bytes", float64(r.Run.Bytes)) },
 	"alloc_objects_per_gib": func(r *Record) (float64, bool) { return r.total("alloc_objects") },
 	"alloc_space_per_gib":   func(r *Record) (float64, bool) { return r.total("alloc_space") },
-	"alloc_gc_percent":      func(r *Record) (float64, bool) { return r.share(allocAndGC...) },
+	"alloc_gc_percent":      func(r *Record) (float64, bool) { v, _, ok := r.share(allocAndGC...); return v, ok },
 	"cpu_seconds_per_gib":   func(r *Record) (float64, bool) { return r.per("cpu_seconds", r.Run.GiB()) },
 }
 
@@ -122,7 +123,12 @@ func (b *Budgets) Apply(base, head *Record) []Verdict {
 		}
 		v, ok := measures[x.Name](head)
 		if x.Limit != nil {
-			out = append(out, verdict(x.Name, *x.Limit, v, ok, missing))
+			d := verdict(x.Name, *x.Limit, v, ok, missing)
+			if x.Name == "alloc_gc_percent" && ok {
+				_, d.Chance, _ = head.share(allocAndGC...)
+				d.OK = v-d.Chance <= d.Limit
+			}
+			out = append(out, d)
 		}
 		if x.GrowthPercent == nil || base == nil {
 			continue

@@ -147,11 +147,18 @@ func WriteVerdicts(w io.Writer, list []Verdict) {
 		case v.Value == nil:
 			fmt.Fprintf(w, "budget %-32s NOT CHECKED (%s)\n", v.Name, v.Skipped)
 		case v.OK:
-			fmt.Fprintf(w, "budget %-32s ok      %s of %s\n", v.Name, number(*v.Value), number(v.Limit))
+			fmt.Fprintf(w, "budget %-32s ok      %s of %s%s\n", v.Name, number(*v.Value), number(v.Limit), v.chance())
 		default:
-			fmt.Fprintf(w, "budget %-32s BEYOND  %s of %s\n", v.Name, number(*v.Value), number(v.Limit))
+			fmt.Fprintf(w, "budget %-32s BEYOND  %s of %s%s\n", v.Name, number(*v.Value), number(v.Limit), v.chance())
 		}
 	}
+}
+
+func (v Verdict) chance() string {
+	if v.Chance == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", more or less %.1f", v.Chance)
 }
 
 func number(x float64) string {

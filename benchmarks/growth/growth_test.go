@@ -172,12 +172,17 @@ func cpu(samples, allocating int64) *profile.Profile {
 	return p
 }
 
-// TestShareNeedsSamples: three samples in the allocator are beyond a budget of 3 % only when they are many.
+// TestShareNeedsSamples: samples in the allocator are beyond a budget of 3 % only when they are so many that it is no chance.
 func TestShareNeedsSamples(t *testing.T) {
 	b := budgets(t, `{"schema":"stet.budgets/1","budgets":[{"name":"alloc_gc_percent","limit":3}]}`)
 	few := load(t, save(t, growth.Run{Bytes: 1 << 30}, map[string]*profile.Profile{"cpu": cpu(60, 3)}))
 	if v := b.Apply(nil, few); len(v) != 1 || v[0].Value != nil || !v[0].OK {
 		t.Errorf("few: %+v", v)
+	}
+	// Of 600 samples 3 % are 18, more or less 8.
+	chance := load(t, save(t, growth.Run{Bytes: 1 << 30}, map[string]*profile.Profile{"cpu": cpu(600, 24)}))
+	if v := b.Apply(nil, chance); len(v) != 1 || v[0].Value == nil || *v[0].Value != 4 || !v[0].OK || v[0].Chance < 1.5 || v[0].Chance > 1.7 {
+		t.Errorf("chance: %+v", v)
 	}
 	many := load(t, save(t, growth.Run{Bytes: 1 << 30}, map[string]*profile.Profile{"cpu": cpu(1000, 50)}))
 	if v := b.Apply(nil, many); len(v) != 1 || v[0].Value == nil || *v[0].Value != 5 || v[0].OK {

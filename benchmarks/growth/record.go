@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -270,12 +271,12 @@ func leaf(s *profile.Sample) string {
 // fewSamples is how many samples of a CPU profile say too little about a share of some percent.
 const fewSamples = 400
 
-// share is the part, in percent, of a CPU profile's samples that have one of the functions in their stack; false when
-// there are too few of them.
-func (r *Record) share(functions ...string) (percent float64, ok bool) {
+// share is the part, in percent, of a CPU profile's samples that have one of the functions in their stack, and by how much that may be
+// chance: two standard errors; false when there are too few samples.
+func (r *Record) share(functions ...string) (percent, chance float64, ok bool) {
 	p := r.Profiles["cpu"]
 	if p == nil || len(p.Sample) == 0 {
-		return 0, false
+		return 0, 0, false
 	}
 	var hit, all, count int64
 	for _, s := range p.Sample {
@@ -290,9 +291,10 @@ func (r *Record) share(functions ...string) (percent float64, ok bool) {
 		}
 	}
 	if all == 0 || count < fewSamples {
-		return 0, false
+		return 0, 0, false
 	}
-	return 100 * float64(hit) / float64(all), true
+	part := float64(hit) / float64(all)
+	return 100 * part, 200 * math.Sqrt(part*(1-part)/float64(count)), true
 }
 
 func inStack(s *profile.Sample, functions []string) bool {
