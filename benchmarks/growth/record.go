@@ -245,12 +245,17 @@ func (r *Record) flat(v value) (by map[string]float64, total float64, ok bool) {
 	return by, total, true
 }
 
-// recorder says that a sample is of the recording itself, not of what is recorded.
+// recorder says that a sample is of the recording itself, not of what is recorded: every allocation is noted with its stack.
 func recorder(s *profile.Sample) bool {
 	for _, l := range s.Location {
 		for _, line := range l.Line {
-			if line.Function != nil && (strings.HasPrefix(line.Function.Name, "runtime/pprof.") || strings.HasPrefix(line.Function.Name, "net/http/pprof.")) {
-				return true
+			if line.Function == nil {
+				continue
+			}
+			for _, prefix := range []string{"runtime/pprof.", "net/http/pprof.", "runtime.profilealloc", "runtime.mProf_"} {
+				if strings.HasPrefix(line.Function.Name, prefix) {
+					return true
+				}
 			}
 		}
 	}
