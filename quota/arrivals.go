@@ -21,7 +21,8 @@ const (
 // What is reserved now comes later, so a bucket of tokens alone bounds the seconds in which bytes are asked for and not those in which they come: what was
 // reserved long ago by somebody far away comes together with what somebody near has just reserved. So a reservation also needs room in the second in which it
 // may come. Proof that no second has more than the limit: of all that comes in a second let R be what was reserved last. What else comes in it had come
-// already when R was reserved, not longer ago than a second before R can come at the earliest, or was reserved then. Both were counted for R.
+// already when R was reserved, not longer ago than a second before R can come at the earliest, or was reserved then. Both were counted for R. It holds as long as
+// nobody is nearer than its last flights say or brings more than is expected of it (users.go), and what is out for longer than overdue does not come together.
 type arrivals struct {
 	bytes [slots]int64
 	all   int64 // the sum of bytes

@@ -112,15 +112,14 @@ func (u *user) settle(now time.Duration, granted, used float64) float64 {
 type those int
 
 const (
-	toAll     those = iota
-	toWaiting       // not to who is between two requests
-	toAhead         // to who has had more than its share
+	toAll   those = iota
+	toAhead       // to who has had more than its share
 )
 
 // goal is the credit up to which somebody earns at the moment.
 func (u *user) goal(at time.Duration, to those) float64 {
 	switch {
-	case to == toAhead || u.until <= at || !u.waiting && to == toWaiting:
+	case to == toAhead || u.until <= at:
 		return 0 // who is ahead of its share falls behind also while it does nothing
 	case u.waiting:
 		return u.cap()
@@ -203,8 +202,8 @@ func (l *Limiter) earn(bytes float64) {
 		l.free += paid
 		bytes -= paid
 	}
-	// The bucket is full with what those between two requests have earned. What flows in then is for those who wait, who come soon, or takes the
-	// place of what is nobody's and of what was kept for those who are away for longer.
+	// What flows into a full bucket takes the place of what is nobody's and of what was kept for those who are away for longer; else it is lost, since
+	// who waits then waits for room in a second: it would only make up for it later.
 	fits := min(bytes, max(l.capacity(longBurst)-l.tokens(), 0))
 	bytes = l.spread(fits, toAll) + bytes - fits
 	if l.tokens() >= l.capacity(longBurst) {

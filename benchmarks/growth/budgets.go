@@ -54,6 +54,11 @@ var measures = map[string]func(*Record) (float64, bool){
 	"cpu_seconds_per_gib":   func(r *Record) (float64, bool) { return r.per("cpu_seconds", r.Run.GiB()) },
 }
 
+// chances are of the measures that are counted from samples: how much of them may be chance.
+var chances = map[string]func(*Record) float64{
+	"alloc_gc_percent": func(r *Record) float64 { _, chance, _ := r.share(allocAndGC...); return chance },
+}
+
 // allocAndGC are the functions under which the time of allocation and garbage collection is spent.
 var allocAndGC = []string{"runtime.mallocgc", "runtime.gcBgMarkWorker", "runtime.bgsweep", "runtime.bgscavenge", "runtime.gcAssistAlloc", "runtime.gcStart"}
 
@@ -124,8 +129,8 @@ func (b *Budgets) Apply(base, head *Record) []Verdict {
 		v, ok := measures[x.Name](head)
 		if x.Limit != nil {
 			d := verdict(x.Name, *x.Limit, v, ok, missing)
-			if x.Name == "alloc_gc_percent" && ok {
-				_, d.Chance, _ = head.share(allocAndGC...)
+			if chance := chances[x.Name]; chance != nil && ok {
+				d.Chance = chance(head)
 				d.OK = v-d.Chance <= d.Limit
 			}
 			out = append(out, d)
