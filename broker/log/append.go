@@ -180,7 +180,8 @@ func (l *Log) write(run []byte, cfg *Config, res *AppendResult) error {
 	if _, err := s.file.WriteAt(run, s.size); err != nil {
 		return l.fail("write", err)
 	}
-	pos := s.size
+	start, pos := s.size, s.size
+	s.growLatest()
 	newEpoch := false
 	for rest := run; len(rest) > 0; {
 		b := batch.Batch(rest)
@@ -206,6 +207,7 @@ func (l *Log) write(run []byte, cfg *Config, res *AppendResult) error {
 	l.pub.Unlock()
 	l.total.Add(int64(len(run)))
 	l.publish(res.LastOffset + 1)
+	l.noteStep(start, pos)
 	if newEpoch {
 		// Not here: replacing the file costs more than the append, and after a crash the epochs behind the recovery
 		// point come from the batches. A flush writes it before the recovery point moves, else Run does within a second.

@@ -248,14 +248,13 @@ func (m *Manager) ApplyRetention() {
 	}
 }
 
-// tick does every second what the logs that changed need: a flush by flush.ms, write-back, the epochs.
+// tick does every second what the logs that changed need: a flush by flush.ms, the epochs.
 func (m *Manager) tick() {
 	now := m.o.Clock.Now().UnixMilli()
 	for _, l := range m.takeDirty(forTick) {
 		if l.flushOld(now) {
 			l.touchFor(1 << forTick)
 		}
-		l.startWriteBack()
 		l.persistEpochs()
 	}
 }
@@ -290,7 +289,7 @@ func (m *Manager) runFlusher(ctx context.Context) {
 }
 
 // Run does the periodic work until ctx ends: flushes of rolled segments and by flush.ms,
-// checkpoints, delayed removal, retention, expiry of producers; flushes of rolled segments, readahead, compaction and the check for corrupt batches on
+// checkpoints, delayed removal, retention, expiry of producers; flushes of rolled segments, write-back, readahead, compaction and the check for corrupt batches on
 // goroutines of their own, which have ended when it returns.
 func (m *Manager) Run(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
@@ -301,6 +300,7 @@ func (m *Manager) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { m.runFlusher(ctx) })
+	wg.Go(func() { m.runWriteBack(ctx) })
 	wg.Go(func() { m.runSettler(ctx) })
 	wg.Go(func() { m.runReadahead(ctx) })
 	wg.Go(func() { m.runCleaners(ctx) })

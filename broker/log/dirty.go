@@ -7,7 +7,7 @@ import "sync"
 type watcher uint
 
 const (
-	forTick       watcher = iota // flush.ms, write-back, epochs
+	forTick       watcher = iota // flush.ms, epochs
 	forSettler                   // the identity of new partitions
 	forWatermarks                // the high watermark checkpoint
 	forSettled                   // the list of settled partitions

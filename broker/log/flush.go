@@ -199,35 +199,6 @@ func syncPath(fsys vfs.FS, name string) error {
 	return err
 }
 
-// writeBackStep is how much must have gathered before write-back is started.
-const writeBackStep = 4 << 20
-
-// startWriteBack lets the kernel begin to write what was appended to the active segment, so
-// that a flush, at a roll or at a failover, finds little to do. It does not wait.
-func (l *Log) startWriteBack() {
-	l.mu.Lock()
-	if l.usable() != nil {
-		l.mu.Unlock()
-		return
-	}
-	s := l.active()
-	from := max(s.wroteBack, s.flushed)
-	n := s.size - from
-	w := s.file
-	if n < writeBackStep {
-		l.mu.Unlock()
-		return
-	}
-	s.wroteBack = s.size
-	s.retain()
-	l.mu.Unlock()
-	defer s.release()
-	if err := w.WriteBack(from, n); err != nil {
-		// A hint that was not taken; whether the disk works is for the next sync to find out.
-		l.logger.Debug("write-back not started", "topic", l.tp.topic, "partition", l.tp.partition, "err", err)
-	}
-}
-
 // persistEpochs writes the leader-epoch checkpoint if appends have added to it, without syncing.
 func (l *Log) persistEpochs() {
 	l.mu.Lock()

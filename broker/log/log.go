@@ -33,20 +33,21 @@ type Log struct {
 
 	dirty atomic.Uint32 // bit per watcher that will look at it
 
-	mu         sync.Mutex
-	closed     bool
-	segs       []*segment // ascending; the last is the active one; replaced, never changed in place
-	state      *producers
-	epochs     epochCache
-	epochDirty bool  // the checkpoint file is not synced
-	epochOld   bool  // it is not even written
-	dirDirty   bool  // files were created or renamed since the last SyncDir
-	dirChanges int   // how often that was set
-	newborn    bool  // not even the partition's own directory entry is synced yet
-	cuts       int64 // truncations so far: a flush that overlaps one proves nothing
-	flushedMs  int64
-	recovered  Recovery
-	settled    bool // nothing happened since the last clean shutdown wrote all files
+	mu             sync.Mutex
+	closed         bool
+	segs           []*segment // ascending; the last is the active one; replaced, never changed in place
+	state          *producers
+	epochs         epochCache
+	epochDirty     bool  // the checkpoint file is not synced
+	epochOld       bool  // it is not even written
+	dirDirty       bool  // files were created or renamed since the last SyncDir
+	dirChanges     int   // how often that was set
+	newborn        bool  // not even the partition's own directory entry is synced yet
+	cuts           int64 // truncations so far: a flush that overlaps one proves nothing
+	flushedMs      int64
+	recovered      Recovery
+	wantsWriteBack bool // it is queued in Manager.writeBacks
+	settled        bool // nothing happened since the last clean shutdown wrote all files
 
 	recoveryPoint atomic.Int64 // below it everything is on disk
 	cleaned       atomic.Int64 // the cleaner's checkpoint, -1: none

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"stet/internal/vfs"
-	"stet/zerocopy/batch"
 )
 
 func TestManagerRefusesWrongDirectories(t *testing.T) {
@@ -406,44 +405,4 @@ func TestRun(t *testing.T) {
 			}
 		}
 	})
-}
-
-// backFile notes the ranges whose write-back was started.
-type backFile struct {
-	vfs.File
-	ranges [][2]int64
-}
-
-func (f *backFile) WriteBack(off, n int64) error {
-	f.ranges = append(f.ranges, [2]int64{off, n})
-	return nil
-}
-
-func TestWriteBackIsStartedEarly(t *testing.T) {
-	e := newEnv(t)
-	l := e.create()
-	f := &backFile{File: l.active().file.f}
-	l.active().file.f = f
-	add := func(n int) {
-		h := hdr()
-		h.BaseOffset = l.LogEndOffset()
-		e.follow(l, batch.Build(nil, h, batch.KV{Value: make([]byte, n)}))
-		l.startWriteBack()
-	}
-	add(1 << 20)
-	add(1 << 20)
-	if len(f.ranges) != 0 {
-		t.Fatalf("too early: %v", f.ranges)
-	}
-	add(3 << 20)
-	first := l.Size()
-	add(5 << 20)
-	second := l.Size()
-	if err := l.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	add(1 << 20)
-	if want := [][2]int64{{0, first}, {first, second - first}}; !slices.Equal(f.ranges, want) {
-		t.Fatalf("%v, want %v", f.ranges, want)
-	}
 }

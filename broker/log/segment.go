@@ -59,8 +59,9 @@ type segment struct {
 	maxTs   int64  // -1: none
 	maxTsAt int64  // last offset of the batch that has it
 	txns    []abortedTxn
-	used    bool // since the last sweep of idle indexes
-	aside   bool // not part of the log any more: the files of its name may be another's
+	latest  *latest // of a segment that is appended to
+	used    bool    // since the last sweep of idle indexes
+	aside   bool    // not part of the log any more: the files of its name may be another's
 	// Entries that the files hold.
 	offsetsOnDisk, timesOnDisk, txnsOnDisk int
 }
@@ -154,6 +155,9 @@ func (s *segment) note(h batch.Batch, pos, size, interval int64) {
 		s.idx.addTime(s.maxTs, int32(s.maxTsAt-s.base))
 		s.sinceIndex = 0
 	}
+	if s.latest != nil {
+		s.latest.note(last-s.base, pos, size)
+	}
 	s.imu.Unlock()
 	s.sinceIndex += size
 }
@@ -172,6 +176,7 @@ func (s *segment) seal() {
 	if s.idx != nil && s.maxTs >= 0 {
 		s.idx.addTime(s.maxTs, int32(s.maxTsAt-s.base))
 	}
+	s.latest = nil
 }
 
 func (s *segment) addTxn(e abortedTxn) {
@@ -443,6 +448,9 @@ func (s *segment) largestTs(limit int64) (ts, lastOffset int64, err error) {
 func (s *segment) find(offset, limit int64) (pos, size int64, err error) {
 	if limit == 0 {
 		return 0, 0, nil
+	}
+	if pos, size, ok := s.findLatest(offset, limit); ok {
+		return pos, size, nil
 	}
 	x, err := s.index(limit)
 	if err != nil {

@@ -145,6 +145,7 @@ func (l *Log) truncateFully(offset int64) error {
 // keeps segment i with its first pos bytes.
 func (l *Log) hideAbove(i int, pos, end int64) {
 	l.cuts++
+	l.segs[i].forgetLatest()
 	l.pub.Lock()
 	l.segs[i].size = pos
 	l.segs[i].next = min(l.segs[i].next, end)
