@@ -300,12 +300,12 @@ func (m *Manager) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { m.runFlusher(ctx) })
-	wg.Go(func() { m.runWriteBack(ctx) })
 	wg.Go(func() { m.runSettler(ctx) })
 	wg.Go(func() { m.runReadahead(ctx) })
 	wg.Go(func() { m.runCleaners(ctx) })
 	for i := range m.dirs {
 		wg.Go(func() { m.runChecker(ctx, i) })
+		wg.Go(func() { m.dirs[i].writeBacks.run(ctx) })
 	}
 	for {
 		select {

@@ -347,6 +347,9 @@ func (s *segment) findAndCheck(offset, limit int64) (pos, size int64, err error)
 	if limit == 0 {
 		return 0, 0, nil
 	}
+	if pos, size, ok := s.findLatest(offset, limit); ok { // appended since the log was opened
+		return pos, size, nil
+	}
 	x, err := s.index(limit)
 	if err != nil {
 		return 0, 0, err

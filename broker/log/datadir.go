@@ -36,7 +36,8 @@ type dataDir struct {
 
 	failure atomic.Pointer[error] // the disk failed: all partitions are offline
 
-	syncs syncer
+	syncs      syncer
+	writeBacks writeBacks
 
 	mu      sync.Mutex
 	durable map[topicPartition]int64 // recovery points as the checkpoint on disk has them
@@ -77,6 +78,7 @@ func (m *Manager) openDirs() error {
 			}
 		}
 		d := &dataDir{fs: fsys, path: path, durable: map[topicPartition]int64{}, starts: map[topicPartition]int64{}, cleaned: map[topicPartition]int64{}, hw: map[topicPartition]int64{}, hwStale: true, gone: map[topicPartition]bool{}}
+		d.writeBacks.init()
 		m.dirs = append(m.dirs, d)
 		if err := m.vanished(path); err != nil {
 			d.takeOffline(m.o.Logger, err)

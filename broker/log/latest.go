@@ -64,7 +64,7 @@ func (s *segment) growLatest() {
 	}
 }
 
-// forgetLatest is for when the segment is cut or not appended to any more. Log.mu is held.
+// forgetLatest is for a segment that is not appended to any more, as after a cut: memory only, for what is remembered stays true of what is left. Log.mu is held.
 func (s *segment) forgetLatest() {
 	s.imu.Lock()
 	s.latest = nil

@@ -1,6 +1,7 @@
 package log
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -61,8 +62,15 @@ func TestLatestBatchesAreFoundAsInTheFile(t *testing.T) {
 	})
 }
 
-// TestTailReadsDoNotLookIntoTheFile: to find where to read at the end of a log, and where the high watermark is, costs no system call.
+// TestTailReadsDoNotLookIntoTheFile: to find where to read at the end of a log, and where the high watermark is, costs no system call, in a log
+// that was found at a start neither. Only segments that are appended to have memory for that.
 func TestTailReadsDoNotLookIntoTheFile(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprint("restart=", restart), func(t *testing.T) { tailReads(t, restart) })
+	}
+}
+
+func tailReads(t *testing.T, restart bool) {
 	e := newEnv(t)
 	var reads atomic.Int32
 	e.fs = vfs.Inject(e.mem, func(op vfs.Op, _ string) error {
@@ -72,6 +80,12 @@ func TestTailReadsDoNotLookIntoTheFile(t *testing.T) {
 		return nil
 	})
 	l := e.create()
+	if restart {
+		e.lead(l, plain(5, "before"), 1, OriginClient)
+		if l = e.reopen(); l.active().latest != nil || !l.active().suspect.Load() {
+			t.Fatal("not as after a clean start")
+		}
+	}
 	for range 300 {
 		e.lead(l, plain(1+rand.IntN(5), "some bytes"), 1, OriginClient)
 	}
@@ -99,5 +113,23 @@ func TestTailReadsDoNotLookIntoTheFile(t *testing.T) {
 	}
 	if look(0, end) == 0 {
 		t.Error("the start of the segment was found without a read: reads are not counted")
+	}
+	old := l.active()
+	if err := l.Truncate(end - 3); err != nil {
+		t.Fatal(err)
+	}
+	if old.latest != nil {
+		t.Error("what was cut is remembered")
+	}
+	e.lead(l, plain(1, "more"), 1, OriginClient)
+	old = l.active()
+	l.mu.Lock()
+	err := l.rollTo(l.end.Load())
+	l.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if old.latest != nil {
+		t.Error("a rolled segment keeps its memory")
 	}
 }

@@ -46,7 +46,7 @@ type Log struct {
 	cuts           int64 // truncations so far: a flush that overlaps one proves nothing
 	flushedMs      int64
 	recovered      Recovery
-	wantsWriteBack bool // it is queued in Manager.writeBacks
+	wantsWriteBack bool // it is in its directory's writeBacks, or was taken from there
 	settled        bool // nothing happened since the last clean shutdown wrote all files
 
 	recoveryPoint atomic.Int64 // below it everything is on disk

@@ -61,14 +61,13 @@ type Manager struct {
 	settledDue   bool       // all partitions have to be looked at
 	settledMu    sync.Mutex // held while the file of settled partitions is written
 
-	entries    chan struct{} // holds those who sync a directory
-	handles    *handles
-	bg         background
-	dirty      dirtyLogs
-	writeBacks writeBacks
-	clean      cleaner
-	ahead      aheadQueue
-	rot        rotChecker
+	entries chan struct{} // holds those who sync a directory
+	handles *handles
+	bg      background
+	dirty   dirtyLogs
+	clean   cleaner
+	ahead   aheadQueue
+	rot     rotChecker
 
 	producerExpiry atomic.Int64 // producer.id.expiration.ms
 	corrupt        atomic.Int64 // batches that were found to be corrupt
@@ -84,7 +83,6 @@ func OpenManager(o ManagerOptions, configOf func(topic string) Config) (*Manager
 	m := &Manager{o: o, clusterID: o.ClusterID, configOf: configOf, logs: map[topicPartition]*Log{}, refused: map[topicPartition]refusal{}, stuck: map[topicPartition]*Log{}, entries: make(chan struct{}, maxEntrySyncs)}
 	m.handles = newHandles(o.FS, o.MaxOpenFiles, o.Logger)
 	m.bg.init()
-	m.writeBacks.init()
 	m.clean.init(&m.o)
 	m.producerExpiry.Store(o.ProducerIDExpirationMs)
 	m.ahead.init()

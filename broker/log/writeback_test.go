@@ -30,13 +30,19 @@ func (f *backFile) WriteBack(off, n int64) error {
 	return nil
 }
 
-// take is the ranges since the last call.
-func (f *backFile) take() [][2]int64 {
+// take is the ranges since the last call, adjacent ones as one.
+func (f *backFile) take() (out [][2]int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r := f.ranges
+	for _, r := range f.ranges {
+		if n := len(out); n > 0 && out[n-1][0]+out[n-1][1] == r[0] {
+			out[n-1][1] += r[1]
+		} else {
+			out = append(out, r)
+		}
+	}
 	f.ranges = nil
-	return r
+	return out
 }
 
 // backed replaces the file of the active segment.
@@ -57,11 +63,11 @@ func grow(e *env, l *Log, n int) {
 func running(t *testing.T, e *env) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { e.m.runWriteBack(ctx); close(done) }()
+	go func() { e.m.dirs[0].writeBacks.run(ctx); close(done) }()
 	return func() { cancel(); <-done }
 }
 
-// TestWriteBackOfFullSteps: what appends fill is handed to the kernel at once, in whole steps; the step that appends go on in never is, so
+// TestWriteBackOfFullSteps: what appends fill is handed to the kernel a second later, in whole steps; the step that appends go on in never is, so
 // that none of them waits for a page that is being written. What was flushed is left out.
 func TestWriteBackOfFullSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -72,7 +78,10 @@ func TestWriteBackOfFullSteps(t *testing.T) {
 		const step = writeBackStep
 		want := func(why string, ranges ...[2]int64) {
 			t.Helper()
-			time.Sleep(time.Second)
+			if got := f.take(); len(got) != 0 {
+				t.Fatalf("%s: %v at once", why, got)
+			}
+			time.Sleep(2 * writeBackDelay)
 			synctest.Wait()
 			if got := f.take(); !slices.Equal(got, ranges) {
 				t.Fatalf("%s: %v, want %v", why, got, ranges)
@@ -101,11 +110,22 @@ func TestWriteBackOfFullSteps(t *testing.T) {
 		f = backed(l, 0) // appends go on in a new segment
 		grow(e, l, 2*step)
 		want("after a cut", [2]int64{0, 2 * step})
+		// Steps that are filled while others are handed over have their own second.
+		f.takes = 400 * time.Millisecond
+		grow(e, l, 4*step)
+		time.Sleep(writeBackDelay + 100*time.Millisecond)
+		grow(e, l, step)
+		time.Sleep(4 * (f.takes + writeBackPause)) // less than the second that follows
+		synctest.Wait()
+		if got := f.take(); !slices.Equal(got, [][2]int64{{2 * step, 4 * step}}) {
+			t.Fatalf("what was there when its turn came: %v", got)
+		}
+		want("what came meanwhile", [2]int64{6 * step, step})
 	})
 }
 
 // TestWriteBackIsSpread: partitions that fill their steps at the same moment are taken one after the other, with room for others in
-// between; one that fills more while it waits is taken once, with all of it, and one that was closed or has failed not at all.
+// between; one that fills more while it waits has all of it taken, piece by piece, and one that was deleted or has failed nothing.
 func TestWriteBackIsSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnv(t)
@@ -121,24 +141,32 @@ func TestWriteBackIsSpread(t *testing.T) {
 		for _, l := range logs {
 			files = append(files, backed(l, takes))
 			grow(e, l, writeBackStep)
-			grow(e, l, writeBackStep)
+			grow(e, l, 8*writeBackStep)
 		}
 		if err := logs[5].fail("write", errors.New("the disk is gone")); err == nil {
 			t.Fatal("it did not fail")
 		}
+		if err := e.m.Delete("more", 3); err != nil {
+			t.Fatal(err)
+		}
 		begin := time.Now()
 		defer running(t, e)()
-		time.Sleep(time.Second)
+		time.Sleep(2 * writeBackDelay)
 		synctest.Wait()
-		for i, f := range files[:5] {
-			if !slices.Equal(f.ranges, [][2]int64{{0, 2 * writeBackStep}}) {
-				t.Errorf("partition %d: %v", i, f.ranges)
-			} else if at := f.begun[0].Sub(begin); at < time.Duration(i)*(1+writeBackShare)*takes {
+		for i, f := range files[:4] {
+			first, at := f.ranges[0], f.begun[0].Sub(begin)
+			if got := f.take(); !slices.Equal(got, [][2]int64{{0, 9 * writeBackStep}}) || first[1] > 9*writeBackStep/writeBackPart {
+				t.Errorf("partition %d: %v, of it %v at first", i, got, first)
+			}
+			if earliest := writeBackDelay + time.Duration(i)*(1+writeBackShare)*takes; at < earliest || at > earliest+takes {
 				t.Errorf("partition %d was taken after %s", i, at)
 			}
 		}
-		if len(files[5].ranges) != 0 {
-			t.Error("a log that has failed is written back")
+		if len(files[4].ranges)+len(files[5].ranges) != 0 {
+			t.Error("a log that was deleted or has failed is written back")
+		}
+		if q := e.m.dirs[0].writeBacks.queue; len(q) != 0 || slices.ContainsFunc(q[:cap(q)], func(q queuedLog) bool { return q.l != nil }) {
+			t.Error("a log is kept that is not queued")
 		}
 	})
 }
