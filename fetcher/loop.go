@@ -280,7 +280,7 @@ func (l *loop) failed(ctx context.Context, err error, what string) {
 	}
 	l.probe = false
 	if l.gate.failed(err) {
-		l.m.o.Logger.Warn(what, "mirror", l.mirror, "broker", l.key.broker, "fetcher", l.number(), "error", err)
+		l.m.o.Logger.Warn(what, "mirror", l.mirror, "broker", l.key.broker, "fetcher", l.number(), "err", err)
 	}
 }
 

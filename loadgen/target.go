@@ -106,7 +106,10 @@ func (t *target) ensureTopic(ctx context.Context, topic string, create bool, par
 	ctx, cancel := context.WithTimeout(ctx, leaderPatience)
 	defer cancel()
 	adm := kadm.NewClient(t.cl)
-	if _, cerr := adm.CreateTopic(ctx, int32(partitions), -1, nil, topic); cerr != nil {
+	if created, cerr := adm.CreateTopic(ctx, int32(partitions), -1, nil, topic); cerr != nil {
+		if created.ErrMessage != "" {
+			cerr = fmt.Errorf("%s: %w", created.ErrMessage, cerr)
+		}
 		return nil, fmt.Errorf("%s: topic %s could not be created: %w", t.seeds, topic, cerr)
 	}
 	for {

@@ -12,6 +12,8 @@ import (
 // Idempotent producers get a new id with epoch 0, also when they bring one to
 // recover from (KIP-360), as Kafka does without a transactional id. A
 // transactional id is refused with INVALID_REQUEST: transactions are not served.
+// Where the metadata cannot be written there is no new block of ids: producers are
+// told COORDINATOR_LOAD_IN_PROGRESS, which they retry, as Kafka does without one.
 var initProducerID = handler{key: 22, min: 0, max: 5, serve: serveInitProducerID}
 
 func serveInitProducerID(ctx context.Context, a *API, r *Request) (Reply, error) {
@@ -24,7 +26,8 @@ func serveInitProducerID(ctx context.Context, a *API, r *Request) (Reply, error)
 	}
 	id, err := a.ProducerIDs.Next(ctx)
 	if err != nil {
-		resp.ErrorCode = code(err)
+		a.Logger.Debug("no producer ids", "err", err)
+		resp.ErrorCode = kerr.CoordinatorLoadInProgress.Code
 		return resp, nil
 	}
 	resp.ProducerID, resp.ProducerEpoch = id, 0

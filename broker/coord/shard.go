@@ -171,7 +171,7 @@ func (s *shard[M]) run() {
 		if s.appended || time.Since(began) >= maxReloadPause {
 			wait = reloadPause
 		}
-		s.r.o.Logger.Error("coordinator partition failed, loading it again", "topic", s.r.o.Topic, "partition", s.partition, "after", wait, "error", err)
+		s.r.o.Logger.Error("coordinator partition failed, loading it again", "topic", s.r.o.Topic, "partition", s.partition, "after", wait, "err", err)
 		pause := time.NewTimer(wait)
 		wait = min(2*wait, maxReloadPause)
 		for waiting := true; waiting; {

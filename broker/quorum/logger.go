@@ -15,14 +15,22 @@ func hclogTo(l *slog.Logger) hclog.Logger {
 	if l.Enabled(context.Background(), slog.LevelDebug) {
 		level = hclog.Info
 	}
-	return hclog.New(&hclog.LoggerOptions{Name: "raft", Level: level, Output: lineWriter{l}, DisableTime: true})
+	return hclog.New(&hclog.LoggerOptions{Name: "raft", Level: level, Output: &lineWriter{l: l}, DisableTime: true})
 }
 
-type lineWriter struct{ l *slog.Logger }
+// lineWriter logs lines. An error that is the same as the last one, as of one failed election after the other, is not said again.
+type lineWriter struct {
+	l    *slog.Logger
+	last []byte // hclog writes one line at a time
+}
 
-func (w lineWriter) Write(line []byte) (int, error) {
+func (w *lineWriter) Write(line []byte) (int, error) {
 	level := slog.LevelDebug
 	if bytes.HasPrefix(line, []byte("[ERROR]")) {
+		if bytes.Equal(line, w.last) {
+			return len(line), nil
+		}
+		w.last = append(w.last[:0], line...)
 		level = slog.LevelError
 	}
 	w.l.Log(context.Background(), level, string(bytes.TrimSpace(line)))

@@ -91,7 +91,7 @@ func Open(o Options) (*Quorum, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &Quorum{dir: o.Dir, store: &watchedStore{BoltStore: store, fault: o.fault}, fsm: newFSM(o.OnCommit)}
+	q := &Quorum{dir: o.Dir, store: &watchedStore{BoltStore: store, dir: o.Dir, log: o.Logger, fault: o.fault}, fsm: newFSM(o.OnCommit)}
 	if err := q.start(o); err != nil {
 		_ = q.Close()
 		return nil, err

@@ -64,5 +64,8 @@ func runBroker(ctx context.Context, cfg *broker.Config, logger *slog.Logger) err
 	}()
 	sctx, cancel := context.WithTimeout(context.Background(), shutdownPatience)
 	defer cancel()
-	return b.Close(sctx)
+	if err := b.Close(sctx); err != nil {
+		return uncleanError{err}
+	}
+	return nil
 }

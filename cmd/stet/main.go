@@ -31,6 +31,11 @@ type usageError struct{ err error }
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
+// uncleanError is an error of shutting down, which a signal did not cause.
+type uncleanError struct{ error }
+
+func (e uncleanError) Unwrap() error { return e.error }
+
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 func main() {
@@ -55,6 +60,11 @@ func run(args []string) int {
 		fmt.Fprintf(os.Stderr, "stet: %s\n", text)
 		fmt.Fprintf(os.Stderr, "try: %s --help\n", commandOf(root, args))
 		return exitUsage
+	}
+	var unclean uncleanError
+	if errors.As(err, &unclean) {
+		fmt.Fprintf(os.Stderr, "stet: the broker has ended, not cleanly: %s\n", text)
+		return exitFailed
 	}
 	if ctx.Err() != nil {
 		fmt.Fprintln(os.Stderr, "stet: interrupted")

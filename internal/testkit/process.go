@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,6 +23,7 @@ type Process struct {
 	Dir     string
 	Pid     int
 	args    []string
+	under   []string
 	cmd     *exec.Cmd
 	errs    *lockedBuffer
 	waited  chan struct{}
@@ -58,10 +60,16 @@ func Binary(t testing.TB) string {
 // test) until the test ends. The port stays the same when it is started again.
 func StartProcess(t testing.TB, dir string, sets ...string) *Process {
 	t.Helper()
+	return StartProcessUnder(t, nil, dir, sets...)
+}
+
+// StartProcessUnder is StartProcess with a command that executes the one after its own arguments (nsenter, say).
+func StartProcessUnder(t testing.TB, under []string, dir string, sets ...string) *Process {
+	t.Helper()
 	if dir == "" {
 		dir = filepath.Join(t.TempDir(), "stet")
 	}
-	p := &Process{Dir: dir}
+	p := &Process{Dir: dir, under: under}
 	p.args = []string{"broker", "--set", "log.dirs=" + dir, "--set", "http.listener=127.0.0.1:0", "--set", "group.initial.rebalance.delay.ms=0"}
 	for _, s := range sets {
 		p.args = append(p.args, "--set", s)
@@ -73,7 +81,8 @@ func StartProcess(t testing.TB, dir string, sets ...string) *Process {
 
 func (p *Process) start(t testing.TB, listener string) {
 	t.Helper()
-	p.cmd = exec.Command(Binary(t), append(p.args, "--set", "listeners="+listener)...)
+	command := slices.Concat(p.under, []string{Binary(t)}, p.args, []string{"--set", "listeners=" + listener})
+	p.cmd = exec.Command(command[0], command[1:]...)
 	p.errs = &lockedBuffer{}
 	p.cmd.Stderr = p.errs
 	out, err := p.cmd.StdoutPipe()

@@ -81,7 +81,7 @@ func (c *Coordinator) Apply(d *meta.Delta) {
 	c.wg.Go(func() {
 		if err := c.Sweep(c.ctx); err != nil && c.ctx.Err() == nil {
 			// The next load of the partition, or the next deletion, does it.
-			c.o.Logger.Warn("states of deleted mirrors or topics could not be removed yet", "error", err)
+			c.o.Logger.Warn("states of deleted mirrors or topics could not be removed yet", "err", err)
 		}
 	})
 }
