@@ -132,7 +132,7 @@ func (b *Broker) bind() error {
 func (b *Broker) openMetadata() error {
 	dir := b.cfg.LogDirs()[0]
 	mdir := filepath.Join(dir, metadataDir)
-	if _, err := os.Stat(filepath.Join(dir, "meta.properties")); err == nil {
+	if exists(filepath.Join(dir, "meta.properties")) {
 		if _, err := os.Stat(mdir); errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("log.dirs: %s was formatted by another broker (it has meta.properties but no %s); give Stet a directory of its own", dir, metadataDir)
 		}
@@ -145,7 +145,17 @@ func (b *Broker) openMetadata() error {
 		return fmt.Errorf("log.dirs: %s: %w", dir, err)
 	}
 	b.quorum = q
+	if q.Image().Offset() == 0 {
+		if props := filepath.Join(dir, "meta.properties"); exists(props) {
+			return fmt.Errorf("log.dirs: %s holds no metadata, but %s says that there were some; put back a copy of them, or give Stet a directory of its own", mdir, props)
+		}
+	}
 	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 func (b *Broker) openLogs(ctx context.Context) error {
@@ -164,6 +174,9 @@ func (b *Broker) openLogs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := b.checkMetadataAge(img); err != nil {
+		return err
+	}
 	r := replica.New(replica.Options{Node: b.node, Logs: b.logs, Logger: b.logger, ConfigOf: b.logConfig, MinISROf: b.minISR, GateOf: gateOf})
 	r.Apply(meta.Diff(meta.Empty(), img))
 	r.Strays(img)
@@ -172,6 +185,17 @@ func (b *Broker) openLogs(ctx context.Context) error {
 	b.logs.SetCleaner(b.cleanerConfig())
 	b.logs.SetCheckRate(int64(b.live(checkRateKey)()))
 	return nil
+}
+
+// checkMetadataAge refuses metadata that are older than a partition (put back from a copy, say, or damaged): its directory would be taken for
+// that of a deleted topic. It comes before anything is written to the metadata, which would hide it.
+func (b *Broker) checkMetadataAge(img *meta.Image) error {
+	newest, partition, where := b.logs.NewestIncarnation()
+	if newest < img.Offset() {
+		return nil
+	}
+	return fmt.Errorf("log.dirs: the metadata in %s end at offset %d, but partition %s in %s was made at %d: they are older than it (put back from a copy?); nothing is changed. Put the right ones back, or move that directory away to go on without it",
+		filepath.Join(b.cfg.LogDirs()[0], metadataDir), img.Offset(), partition, where, newest)
 }
 
 // clusterID is the one in the metadata; a first start makes one.

@@ -178,6 +178,17 @@ func (m *Manager) all() []*Log {
 	return out
 }
 
+// NewestIncarnation is the largest incarnation of all partitions, and which partition has it, in which log directory; -1 without any.
+func (m *Manager) NewestIncarnation() (newest int64, partition, dir string) {
+	newest = noIncarnation
+	for _, l := range m.all() {
+		if l.incarnation > newest {
+			newest, partition, dir = l.incarnation, l.tp.String(), filepath.Dir(l.dir)
+		}
+	}
+	return newest, partition, dir
+}
+
 // Get is the open partition, or nil.
 func (m *Manager) Get(topic string, partition int32) *Log {
 	m.mu.Lock()

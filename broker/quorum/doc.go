@@ -10,6 +10,10 @@
 // a raft entry is there after its transaction's sync or not at all, and a
 // snapshot directory is renamed into place when it is complete.
 //
+// Damage: raft.db is looked at as a whole before it is used (integrity.go), every entry and what raft notes of a snapshot carry a
+// checksum (snapshots.go), and entries that build on records that are not there are noticed (fsm.go). What is found is an error
+// of Open that names the file; metadata of an earlier time are never taken for the present ones.
+//
 // Goroutines: raft's own; OnCommit runs on raft's FSM goroutine, one call at a
 // time, except for the first call, which Open makes itself before it returns.
 // Locks: none beyond raft's; the image is an atomic pointer.

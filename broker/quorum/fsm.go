@@ -75,6 +75,10 @@ func (f *fsm) Apply(l *raft.Log) any {
 		return f.err
 	}
 	old := f.image.Load()
+	if base > old.Offset() { // whoever made it had seen them
+		f.err = fmt.Errorf("raft entry %d: the records before offset %d are not all there (%d are)", l.Index, base, old.Offset())
+		return f.err
+	}
 	if base != old.Offset() {
 		// The same on every node and at every replay.
 		return fmt.Errorf("%w: made for offset %d, now at %d", ErrBase, base, old.Offset())

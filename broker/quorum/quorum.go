@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -120,16 +122,27 @@ func syncDir(dir string) error {
 	return d.Sync()
 }
 
+// storeFile is raft's log, term and vote.
+const storeFile = "raft.db"
+
+func isLocked(err error) bool { return errors.Is(err, bbolterrors.ErrTimeout) }
+
 func openStore(dir string) (*raftboltdb.BoltStore, error) {
-	path := filepath.Join(dir, "raft.db")
+	path := filepath.Join(dir, storeFile)
+	locked := func(err error) error {
+		if isLocked(err) {
+			return fmt.Errorf("quorum: %s is open in another process", path)
+		}
+		return fmt.Errorf("quorum: open %w", err)
+	}
+	if err := checkStore(path); err != nil {
+		return nil, locked(err)
+	}
 	options := *bbolt.DefaultOptions
 	options.Timeout = lockTimeout
 	store, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &options})
 	if err != nil {
-		if errors.Is(err, bbolterrors.ErrTimeout) {
-			return nil, fmt.Errorf("quorum: %s is open in another process", path)
-		}
-		return nil, fmt.Errorf("quorum: open %s: %w", path, err)
+		return nil, locked(fmt.Errorf("%s: %w", path, err))
 	}
 	if err := syncDir(dir); err != nil {
 		_ = store.Close()
@@ -143,10 +156,11 @@ var startedKey = []byte("StetStarted")
 
 func (q *Quorum) start(o Options) error {
 	log := hclogTo(o.Logger)
-	snapshots, err := raft.NewFileSnapshotStoreWithLogger(o.Dir, 1, log)
+	files, err := raft.NewFileSnapshotStoreWithLogger(o.Dir, 1, log)
 	if err != nil {
 		return fmt.Errorf("quorum: snapshots: %w", err)
 	}
+	snapshots := sealedSnapshots{files, o.Dir}
 	id := raft.ServerID(strconv.Itoa(int(o.NodeID)))
 	address := raft.ServerAddress("node-" + id)
 	_, q.transport = raft.NewInmemTransport(address)
@@ -178,7 +192,11 @@ func (q *Quorum) start(o Options) error {
 			return fmt.Errorf("quorum: initialise %s: %w", o.Dir, err)
 		}
 	}
-	if q.raft, err = raft.NewRaft(c, q.fsm, q.store, q.store, snapshots, q.transport); err != nil {
+	err = noPanic(func() (err error) { // of an entry that cannot be read
+		q.raft, err = raft.NewRaft(c, q.fsm, q.store, q.store, snapshots, q.transport)
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("quorum: open %s: %w", o.Dir, errors.Join(err, q.fsm.failure()))
 	}
 	return q.catchUp(o, id)
@@ -190,12 +208,12 @@ func (q *Quorum) catchUp(o Options, id raft.ServerID) error {
 	if err := conf.Error(); err != nil {
 		return fmt.Errorf("quorum: %w", err)
 	}
-	member := false
+	var members []string
 	for _, s := range conf.Configuration().Servers {
-		member = member || s.ID == id
+		members = append(members, string(s.ID))
 	}
-	if !member {
-		return fmt.Errorf("quorum: %s belongs to node %s, not to node %s", o.Dir, conf.Configuration().Servers[0].ID, id)
+	if !slices.Contains(members, string(id)) {
+		return fmt.Errorf("quorum: %s belongs to node %s, not to node %s", o.Dir, strings.Join(members, " and "), id)
 	}
 	q.elect(id)
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)

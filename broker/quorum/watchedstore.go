@@ -3,6 +3,7 @@ package quorum
 import (
 	"bytes"
 	"log/slog"
+	"path/filepath"
 	"sync"
 
 	"github.com/hashicorp/raft"
@@ -80,7 +81,22 @@ func (s *watchedStore) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.
 
 // StoreLogs implements raft.LogStore.
 func (s *watchedStore) StoreLogs(ls []*raft.Log) error {
-	return s.write(true, func() error { return s.BoltStore.StoreLogs(ls) })
+	with := make([]*raft.Log, len(ls))
+	for i, l := range ls {
+		with[i] = sealed(l)
+	}
+	return s.write(true, func() error { return s.BoltStore.StoreLogs(with) })
+}
+
+// GetLog implements raft.LogStore.
+func (s *watchedStore) GetLog(index uint64, l *raft.Log) error {
+	if err := s.BoltStore.GetLog(index, l); err != nil {
+		return err
+	}
+	if err := checkSeal(index, l); err != nil {
+		return errDamaged(filepath.Join(s.dir, storeFile), err)
+	}
+	return nil
 }
 
 // Set implements raft.StableStore.
