@@ -134,7 +134,7 @@ func (b *Broker) openMetadata() error {
 	mdir := filepath.Join(dir, metadataDir)
 	if exists(filepath.Join(dir, "meta.properties")) {
 		if _, err := os.Stat(mdir); errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("log.dirs: %s was formatted by another broker (it has meta.properties but no %s); give Stet a directory of its own", dir, metadataDir)
+			return fmt.Errorf("log.dirs: %s has meta.properties but no %s: it is of another broker, or not the first of log.dirs any more; give Stet a directory of its own, or name the one with the metadata first", dir, metadataDir)
 		}
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {

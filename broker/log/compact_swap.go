@@ -209,16 +209,23 @@ func (l *Log) writeCompacted(upTo int64) error {
 }
 
 func encodeCompacted(upTo int64) []byte {
-	return fmt.Appendf(nil, "version: 0\ncompacted: %d\n", upTo)
+	return sealText(fmt.Appendf(nil, "version: 1\ncompacted: %d\n", upTo))
 }
 
+// decodeCompacted reads the file; version 0 has no checksum.
 func decodeCompacted(p []byte) (int64, error) {
 	m := fields(p)
 	n, err := parseInt(m["compacted"], 64)
-	switch {
-	case err == nil && m["version"] != "0":
-		err = fmt.Errorf("version %.20q", m["version"])
-	case err == nil && (n < 0 || p[len(p)-1] != '\n'):
+	if err != nil {
+		return n, err
+	}
+	switch v := m["version"]; {
+	case v == "1":
+		_, err = openText(p)
+	case v != "0":
+		err = fmt.Errorf("version %.20q", v)
+	}
+	if err == nil && (n < 0 || p[len(p)-1] != '\n') {
 		err = fmt.Errorf("%.40q", p)
 	}
 	return n, err

@@ -58,15 +58,29 @@ func decodeMetadata(p []byte) ([16]byte, error) {
 	return id, nil
 }
 
-func encodeIncarnation(n int64) []byte { return fmt.Appendf(nil, "version: 0\nincarnation: %d\n", n) }
+// encodeIncarnation is stet.incarnation. It repeats the topic id and ends with a CRC-32C of the lines before it: a flipped bit in either file must
+// not make a directory that of another topic, which is removed.
+func encodeIncarnation(n int64, id [16]byte) []byte {
+	return sealText(fmt.Appendf(nil, "version: 1\nincarnation: %d\ntopic_id: %s\n", n, idString(id)))
+}
 
-func decodeIncarnation(p []byte) (int64, error) {
+// decodeIncarnation reads stet.incarnation. Version 0 has the incarnation alone; its id is the zero one.
+func decodeIncarnation(p []byte) (n int64, id [16]byte, err error) {
 	m := fields(p)
-	n, err := strconv.ParseInt(m["incarnation"], 10, 64)
-	if m["version"] != "0" || err != nil {
-		return 0, fmt.Errorf("%s: version %.20q, incarnation %.20q", incarnationFile, m["version"], m["incarnation"])
+	n, err = strconv.ParseInt(m["incarnation"], 10, 64)
+	if v := m["version"]; v != "0" && v != "1" || err != nil {
+		return 0, id, fmt.Errorf("%s: version %.20q, incarnation %.20q", incarnationFile, v, m["incarnation"])
 	}
-	return n, nil
+	if m["version"] == "0" {
+		return n, id, nil
+	}
+	if _, err = openText(p); err == nil {
+		id, err = parseID(m["topic_id"])
+	}
+	if err != nil {
+		return 0, id, fmt.Errorf("%s: %w", incarnationFile, err)
+	}
+	return n, id, nil
 }
 
 // readIdentity reads whose directory it is. Files that do not exist give the zero id and
@@ -74,18 +88,23 @@ func decodeIncarnation(p []byte) (int64, error) {
 func readIdentity(fsys vfs.FS, dir string) (id [16]byte, incarnation int64, err error) {
 	incarnation = noIncarnation
 	p, err := readFile(fsys, filepath.Join(dir, metadataFile))
-	if err == nil {
+	named := err == nil
+	if named {
 		id, err = decodeMetadata(p)
 	}
 	if err != nil && !isNotExist(err) {
 		return id, incarnation, err
 	}
 	p, err = readFile(fsys, filepath.Join(dir, incarnationFile))
+	var same [16]byte
 	if err == nil {
-		incarnation, err = decodeIncarnation(p)
+		incarnation, same, err = decodeIncarnation(p)
 	}
 	if err != nil && !isNotExist(err) {
 		return id, noIncarnation, err
+	}
+	if named && same != ([16]byte{}) && same != id {
+		return id, noIncarnation, fmt.Errorf("%s: topic id %s, but %s has %s", metadataFile, idString(id), incarnationFile, idString(same))
 	}
 	return id, incarnation, nil
 }
@@ -172,7 +191,7 @@ func createPartition(fsys vfs.FS, dir string, id [16]byte, incarnation int64) er
 	if err := fsys.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := writeFile(fsys, filepath.Join(dir, incarnationFile), encodeIncarnation(incarnation), false); err != nil {
+	if err := writeFile(fsys, filepath.Join(dir, incarnationFile), encodeIncarnation(incarnation, id), false); err != nil {
 		return err
 	}
 	return writeFile(fsys, filepath.Join(dir, metadataFile), encodeMetadata(id), false)

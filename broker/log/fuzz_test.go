@@ -60,6 +60,7 @@ func FuzzCheckpoints(f *testing.F) {
 	f.Add([]byte("0\n2\na-b 0 17\nx 3 0\n"))
 	f.Add([]byte("0\n2\n0 0\n5 100\n"))
 	f.Add([]byte("version: 0\ntopic_id: AQIDAAAAAAAAAAAAAAAAAA"))
+	f.Add(encodeIncarnation(41, [16]byte{1, 2, 3}))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		if m, err := decodeOffsets(p); err == nil {
 			again, err := decodeOffsets(encodeOffsets(m))
@@ -78,7 +79,11 @@ func FuzzCheckpoints(f *testing.F) {
 				t.Fatalf("%v, then %v: %v", id, again, err)
 			}
 		}
-		_, _ = decodeIncarnation(p)
+		if n, id, err := decodeIncarnation(p); err == nil {
+			if again, same, err := decodeIncarnation(encodeIncarnation(n, id)); err != nil || again != n || same != id {
+				t.Fatalf("%d of %x, then %d of %x: %v", n, id, again, same, err)
+			}
+		}
 	})
 }
 
@@ -130,6 +135,7 @@ func FuzzOpenSegment(f *testing.F) {
 // read counts as the careful answer.
 func FuzzCompacted(f *testing.F) {
 	f.Add([]byte("version: 0\ncompacted: 17\n"))
+	f.Add(encodeCompacted(17))
 	f.Add([]byte("version: 1\ncompacted: 17\n"))
 	f.Add([]byte("compacted: -5"))
 	f.Fuzz(func(t *testing.T, p []byte) {

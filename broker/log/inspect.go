@@ -41,7 +41,7 @@ func CheckSmallFile(name string, p []byte) (err error) {
 	case metadataFile:
 		_, err = decodeMetadata(p)
 	case incarnationFile:
-		_, err = decodeIncarnation(p)
+		_, _, err = decodeIncarnation(p)
 	case compactedFile:
 		_, err = decodeCompacted(p)
 	}

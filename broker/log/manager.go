@@ -219,6 +219,11 @@ func (m *Manager) Create(topic string, partition int32, id [16]byte, incarnation
 			_ = l.fail("open", err)
 			return l, nil
 		}
+		if l.incarnation == incarnation { // no other topic has it: the file with the id is damaged
+			l.nameless.Store(true)
+			_ = l.fail("open", fmt.Errorf("%s: topic id %s, the metadata have %s", filepath.Join(l.dir, metadataFile), idString(l.id), idString(id)))
+			return l, nil
+		}
 		m.o.Logger.Warn("directory of another topic of the same name is moved aside", "topic", topic, "partition", partition, "file", l.dir,
 			"id", idString(l.id), "incarnation", l.incarnation)
 		if err := m.delete(l); err != nil {

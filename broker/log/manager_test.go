@@ -347,10 +347,10 @@ func TestFilesAreKafkas(t *testing.T) {
 		"orders-2/00000000000000000003.snapshot":  "*",
 		"orders-2/leader-epoch-checkpoint":        "0\n1\n5 0\n",
 		"orders-2/partition.metadata":             "version: 0\ntopic_id: AQIDAAAAAAAAAAAAAAAAAA",
-		"orders-2/stet.incarnation":               "version: 0\nincarnation: 41\n",
+		"orders-2/stet.incarnation":               string(sealText([]byte("version: 1\nincarnation: 41\ntopic_id: AQIDAAAAAAAAAAAAAAAAAA\n"))),
 		"recovery-point-offset-checkpoint":        "0\n1\norders 2 3\n",
 		"replication-offset-checkpoint":           "0\n1\norders 2 0\n",
-		"stet-partitions":                         fmt.Sprintf("0\n1\norders 2 41 %q\n", dir),
+		"stet-partitions":                         string(sealText(fmt.Appendf(nil, "1\n1\norders 2 41 %q\n", dir))),
 	}
 	err = filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

@@ -42,16 +42,23 @@ func encodeSettled(s map[topicPartition]settled) []byte {
 		return cmp.Or(strings.Compare(a.topic, b.topic), cmp.Compare(a.partition, b.partition))
 	})
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "0\n%d\n", len(keys))
+	fmt.Fprintf(&b, "1\n%d\n", len(keys))
 	for _, tp := range keys {
 		fmt.Fprintf(&b, "%s %d %d %q\n", tp.topic, tp.partition, s[tp].incarnation, s[tp].dir)
 	}
-	return b.Bytes()
+	return sealText(b.Bytes())
 }
 
+// decodeSettled reads the list; version 0 has no checksum.
 func decodeSettled(p []byte) (map[topicPartition]settled, error) {
+	if bytes.HasPrefix(p, []byte("1\n")) {
+		var err error
+		if p, err = openText(p); err != nil {
+			return nil, err
+		}
+	}
 	lines := strings.Split(string(p), "\n")
-	if len(lines) < 3 || lines[0] != "0" || lines[1] != strconv.Itoa(len(lines)-3) || lines[len(lines)-1] != "" {
+	if len(lines) < 3 || lines[0] != "0" && lines[0] != "1" || lines[1] != strconv.Itoa(len(lines)-3) || lines[len(lines)-1] != "" {
 		return nil, errors.New("version, count or end is wrong")
 	}
 	s := make(map[topicPartition]settled, len(lines)-3)
