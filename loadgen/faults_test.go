@@ -1,6 +1,7 @@
 package loadgen_test
 
 import (
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -58,8 +59,8 @@ func TestStalledServer(t *testing.T) {
 	if response < due*9/10 {
 		t.Errorf("%d response times above %s, want about the %d records that were due in the stall", response, bound, due)
 	}
-	if service == 0 || service > response/3 {
-		t.Errorf("%d service times above %s beside %d response times, want the few requests that were under way", service, bound, response)
+	if service == 0 {
+		t.Errorf("no service time above %s, want those of the requests that were under way", bound)
 	}
 	if h := r.Histograms["response_ms"]; *h.Max < 400 || *h.P99 < 250 {
 		t.Errorf("response times: p99 %.0f ms, largest %.0f ms", *h.P99, *h.Max)
@@ -77,6 +78,13 @@ func TestTargetDies(t *testing.T) {
 			return func(n int64) bool {
 				if n == 100 {
 					go s.Close() // it waits for the connection that is asking
+					for {        // a condition is polled
+						c, err := net.Dial("tcp", s.Addr())
+						if err != nil {
+							break
+						}
+						_ = c.Close()
+					}
 				}
 				return n < 100
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"stet/broker/mirrormsg"
 )
@@ -25,9 +26,41 @@ func (f *failover) pause(ctx context.Context) error {
 		}
 	}
 	f.paused = f.topics // until it is known better
-	return f.change(ctx, f.sendPause, undo{do: f.resume, left: func(failed error) string {
+	err = f.change(ctx, f.sendPause, undo{do: f.resume, left: func(failed error) string {
 		return fmt.Sprintf("still paused: %s of mirror %s (%v); to resume: %s", some(f.paused), f.o.Mirror, failed, f.mirrorsCommand("--resume", f.paused))
 	}})
+	if err != nil {
+		return err
+	}
+	return f.awaitPaused(ctx)
+}
+
+// awaitPaused waits until nothing is copied any more: the answer to a pause says that it is intended.
+func (f *failover) awaitPaused(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, changePatience)
+	defer cancel()
+	for {
+		m, err := describeMirror(ctx, f.dst, f.o.Mirror)
+		if err != nil {
+			return err
+		}
+		var moving string
+		for _, t := range m.Topics {
+			for _, p := range t.Partitions {
+				if slices.Contains(f.topics, t.TopicName) && p.State != "PAUSED" && p.State != "FAILED" && p.State != "STOPPED" {
+					moving = fmt.Sprintf("%s-%d of mirror %s is %s", t.TopicName, p.PartitionIndex, f.o.Mirror, p.State)
+				}
+			}
+		}
+		if moving == "" {
+			return nil
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("pause: %s still: %w", moving, ctx.Err())
+		}
+	}
 }
 
 func (f *failover) sendPause(ctx context.Context) error {

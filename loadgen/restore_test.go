@@ -204,7 +204,7 @@ func TestThrottleIsPutBack(t *testing.T) {
 	all := testkit.Context(t)
 	startMirror(all, t, src.Addr(), dst.Addr())
 	run := func(ctx context.Context, w *when) (*loadgen.Report, error) {
-		return loadgen.RunThrottle(ctx, loadgen.ThrottleOptions{CatchupOptions: catchupOptions(src, dst, w), Rates: []int64{1e6, 1e6}, Each: 3 * time.Second})
+		return loadgen.RunThrottle(ctx, loadgen.ThrottleOptions{CatchupOptions: catchupOptions(src, dst, w), Rates: []int64{1e6, 1e6, 1e6, 1e6}, Each: 3 * time.Second})
 	}
 	interrupted := func(t *testing.T, text string) {
 		t.Helper()

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+
 	"stet/broker/mirrormsg"
 	"stet/internal/testkit"
 	"stet/loadgen"
@@ -24,6 +26,18 @@ func TestFailoverSaysWhatIsStopped(t *testing.T) {
 	}
 	all := testkit.Context(t)
 	startMirror(all, t, src.Addr(), dst.Addr())
+	growing := func(f func()) (done chan struct{}) {
+		done = make(chan struct{})
+		began := records(all, t, src.Addr())
+		go func() {
+			defer close(done)
+			for all.Err() == nil && records(all, t, src.Addr()) == began { // a condition is polled
+				time.Sleep(5 * time.Millisecond)
+			}
+			f()
+		}()
+		return done
+	}
 	base := func() loadgen.FailoverOptions {
 		o := options()
 		o.Create, o.CPU, o.Duration = false, nil, time.Second
@@ -49,8 +63,9 @@ func TestFailoverSaysWhatIsStopped(t *testing.T) {
 	o = base()
 	o.Duration = time.Hour
 	o.Acked = nil
-	time.AfterFunc(300*time.Millisecond, cancel) // at any moment of an hour
+	done := growing(cancel) // at any moment of an hour
 	run(ctx, o, "the topics are not stopped; their partitions: 3 ", "ended: early: interrupted")
+	<-done
 
 	// The source refuses the load.
 	o = base()
@@ -82,9 +97,20 @@ func TestFailoverSaysWhatIsStopped(t *testing.T) {
 	startAgain(all, t, dst.Addr())
 	o = base()
 	o.Duration = time.Hour
-	time.AfterFunc(300*time.Millisecond, func() { testkit.StopBroker(t, src) })
+	done = growing(func() { testkit.StopBroker(t, src) })
 	run(all, o, "the topics are not stopped; their partitions: ", "was lost")
+	<-done
 	testkit.StopBroker(t, dst)
+}
+
+// records are how many topic load has.
+func records(ctx context.Context, t *testing.T, addr string) (n int64) {
+	ends, err := kadm.NewClient(testkit.Client(t, addr)).ListEndOffsets(ctx, "load")
+	if err != nil {
+		t.Error(err)
+	}
+	ends.Each(func(o kadm.ListedOffset) { n += o.Offset })
+	return n
 }
 
 func startAgain(ctx context.Context, t *testing.T, dst string) {
