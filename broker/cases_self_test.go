@@ -1,7 +1,6 @@
 package broker_test
 
 import (
-	"net"
 	"strings"
 	"testing"
 
@@ -12,6 +11,7 @@ import (
 
 	"stet/broker/meta"
 	"stet/broker/mirrormsg"
+	"stet/internal/testkit/port"
 )
 
 // alterMirror sets configs of the mirror and returns the refusal.
@@ -113,12 +113,7 @@ func TestOwnClusterIsRefusedAtCreate(t *testing.T) {
 func TestOwnClusterIsNeverCut(t *testing.T) {
 	w := newWorld(t)
 	n := w.ownTopic("own", 7)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.from = l.Addr().String()
-	_ = l.Close() // nobody is there
+	w.from = port.Hold(t) // nobody is there
 	w.create()
 	if err := w.alterMirror("bootstrap.servers", w.b.Addr()); err != nil {
 		t.Fatal(err)

@@ -342,7 +342,7 @@ var differential = []struct {
 		s.coordinator()
 		join := func(what string, change func(*kmsg.JoinGroupRequest)) *kmsg.JoinGroupResponse {
 			req := kmsg.NewPtrJoinGroupRequest()
-			req.Group, req.SessionTimeoutMillis, req.RebalanceTimeoutMillis, req.ProtocolType = "g", 10_000, 10_000, "consumer"
+			req.Group, req.SessionTimeoutMillis, req.RebalanceTimeoutMillis, req.ProtocolType = "g", 300_000, 300_000, "consumer"
 			p := kmsg.NewJoinGroupRequestProtocol()
 			p.Name, p.Metadata = "range", []byte{0, 1}
 			req.Protocols = append(req.Protocols, p)

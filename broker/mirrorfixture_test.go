@@ -228,7 +228,7 @@ func (w *world) describe() []part {
 func (w *world) wait(what string, ok func(part) bool) []part {
 	w.t.Helper()
 	var last []part
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		last = w.describe()
 		good := len(last) > 0
 		for _, p := range last {
@@ -242,7 +242,7 @@ func (w *world) wait(what string, ok func(part) bool) []part {
 	for _, p := range last {
 		w.t.Log(p)
 	}
-	w.t.Fatalf("not %s after 20 s", what)
+	w.t.Fatalf("not %s after a minute", what)
 	return nil
 }
 
@@ -269,6 +269,31 @@ func (w *world) readable(parts []part) bool {
 func mirroring(p part) bool { return p.State == "MIRRORING" && p.Lag == 0 && p.SourceOffset >= 0 }
 
 func (w *world) caughtUp() { w.t.Helper(); w.wait("caught up", mirroring) }
+
+// nothingLeased waits until nothing is; a request that the source holds brings an empty answer still.
+func (w *world) nothingLeased() {
+	w.t.Helper()
+	for deadline := time.Now().Add(time.Minute); w.b.LeasedBytes() != 0; {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%d bytes are still leased while nothing is fetched", w.b.LeasedBytes())
+		}
+		<-time.After(time.Millisecond)
+	}
+}
+
+// failedForGood waits until the partition is FAILED and is not tried again.
+func (w *world) failedForGood(topic string, partition int32) part {
+	w.t.Helper()
+	var f part
+	w.wait(fmt.Sprintf("%s-%d FAILED with attempt -1", topic, partition), func(p part) bool {
+		if p.topic == topic && p.PartitionIndex == partition {
+			f = p
+			return p.State == "FAILED" && p.RetryAttempt == -1
+		}
+		return true
+	})
+	return f
+}
 
 func (w *world) failed(topic string, partition int32) part {
 	w.t.Helper()

@@ -23,7 +23,7 @@ func TestScrape(t *testing.T) {
 			w.src.Produce(topic, p, 2, 100)
 		}
 	}
-	w.caughtUp()
+	w.wait("all is copied", func(p part) bool { return mirroring(p) && p.DestinationOffset == 2*batches })
 	resp, err := http.Get("http://" + w.b.HTTPAddr() + "/metrics")
 	if err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ func TestC32OneBusyPartitionAmongIdleOnes(t *testing.T) {
 			r := newPipedRig(t, 1, fetcher.Options{})
 			r.config = fetcher.DefaultConfig()
 			r.config.MinBytes, r.config.PartitionMaxBytes = 4<<20, 256<<10
-			r.m.SetMirror("m", r.src, r.config)
+			r.m.SetMirror("m", r.leader, r.config)
 			r.cluster.SetHook(func(c *scripted.Call) {
 				if resp, ok := c.Response.(*kmsg.FetchResponse); ok {
 					wire(resp)

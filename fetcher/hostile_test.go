@@ -68,7 +68,7 @@ func TestHostileBrokerHoldsNobodyUp(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					r := newPipedRig(t, 2, fetcher.Options{Memory: 64 << 20})
 					r.config.MaxWait = 500 * time.Millisecond
-					r.m.SetMirror("m", r.src, r.config)
+					r.m.SetMirror("m", r.leader, r.config)
 					if lanes { // the hostile broker is far away
 						r.m.SetMirror("m", &farLeader{Leader: r.src, rtt: 80 * time.Millisecond, open: map[int]int{}}, r.config)
 					}
@@ -153,7 +153,7 @@ func TestFramesLargerThanAsked(t *testing.T) {
 		r := newPipedRig(t, 4, fetcher.Options{})
 		r.pool.SetBudget(4 << 20)
 		r.config.PartitionMaxBytes, r.config.MaxBytes = 4000, 16000
-		r.m.SetMirror("m", r.src, r.config)
+		r.m.SetMirror("m", r.leader, r.config)
 		tp := r.cluster.CreateTopic("t", 4)
 		const batches = 20 // of 128 KiB: 2.5 MiB in one frame for each of four brokers
 		for range batches {

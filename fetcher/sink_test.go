@@ -183,6 +183,7 @@ type rig struct {
 	t        *testing.T
 	cluster  *scripted.Cluster
 	src      *source.Source
+	leader   fetcher.Leader // src, at a distance that the machine's load does not change
 	pool     *zerocopy.Pool
 	m        *fetcher.Manager
 	events   *eventLog
@@ -191,7 +192,7 @@ type rig struct {
 }
 
 func newRig(t *testing.T, brokers int) *rig {
-	return rigOf(t, scripted.NewCluster(t, brokers), source.Options{RequestTimeout: 5 * time.Second}, fetcher.Options{})
+	return rigOf(t, scripted.NewCluster(t, brokers), source.Options{RequestTimeout: time.Minute}, fetcher.Options{})
 }
 
 // newPipedRig is a rig without a network, for bubbles of testing/synctest: its waits take no time, and
@@ -205,11 +206,12 @@ func rigOf(t *testing.T, c *scripted.Cluster, so source.Options, o fetcher.Optio
 	r := &rig{t: t, cluster: c, pool: zerocopy.NewPool(64 << 20), events: &eventLog{changed: make(chan struct{})}, counters: &fetcher.Counters{}}
 	so.Mirror, so.BrokerID, so.Bootstrap, so.Pool = "m", 7, []string{c.Bootstrap()}, r.pool
 	r.src = source.New(so)
+	r.leader = &farLeader{Leader: r.src, rtt: 100 * time.Microsecond, open: map[int]int{}}
 	o.Events, o.Counters = r.events, r.counters
 	r.m = fetcher.NewManager(o)
 	r.config = fetcher.DefaultConfig()
 	r.config.MaxWait, r.config.Backoff = 50*time.Millisecond, 20*time.Millisecond
-	r.m.SetMirror("m", r.src, r.config)
+	r.m.SetMirror("m", r.leader, r.config)
 	t.Cleanup(func() {
 		r.m.Close()
 		r.src.Close()

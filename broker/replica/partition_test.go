@@ -159,7 +159,7 @@ func TestWhatWasAppendedStaysReadable(t *testing.T) {
 func TestNoWakeUpIsLost(t *testing.T) {
 	const rounds = 3000
 	p := newPartition(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	seen := make(chan int64, 2)
 	var wg, others sync.WaitGroup

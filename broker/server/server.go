@@ -138,9 +138,11 @@ func (s *Server) start(name string, nc net.Conn) {
 	}
 	if s.closing.Load() || why != "" {
 		s.mu.Unlock()
+		if why != "" {
+			s.refused.Add(1) // before the client can see it
+		}
 		nc.Close()
 		if why != "" {
-			s.refused.Add(1)
 			s.log.Warn("connection refused: "+why+" reached", "client", nc.RemoteAddr().String(), "listener", name)
 		}
 		return

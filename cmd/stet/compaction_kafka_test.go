@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -166,7 +167,8 @@ func fillCompacted(ctx context.Context, t *testing.T, addr, topic string) {
 	}
 }
 
-// awaitCleaner waits until Kafka's cleaner has written its checkpoint for the topic.
+// awaitCleaner waits until the cleaner of a topic with one partition, Kafka's or Stet's, has nothing left to do: what is dirty before the active
+// segment is at most a hundredth, the topic's min.cleanable.dirty.ratio.
 func awaitCleaner(ctx context.Context, t *testing.T, dir, topic string) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -175,15 +177,47 @@ func awaitCleaner(ctx context.Context, t *testing.T, dir, topic string) {
 		p, _ := os.ReadFile(filepath.Join(dir, "cleaner-offset-checkpoint"))
 		for line := range strings.Lines(string(p)) {
 			if f := strings.Fields(line); len(f) == 3 && f[0] == topic && f[2] != "0" {
-				return
+				upTo, err := strconv.ParseInt(f[2], 10, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if clean, dirty := cleanAndDirty(t, filepath.Join(dir, topic+"-0"), upTo); clean > 0 && dirty*100 <= clean+dirty {
+					return
+				}
 			}
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatal("Kafka's cleaner did not come to the topic")
+			t.Fatal("the cleaner did not finish with the topic")
 		case <-tick.C:
 		}
 	}
+}
+
+// cleanAndDirty are the bytes of segments below an offset, and of those from it on without the active one.
+func cleanAndDirty(t *testing.T, dir string, upTo int64) (clean, dirty int64) {
+	t.Helper()
+	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(logs)
+	for i, l := range logs {
+		st, err := os.Stat(l)
+		if err != nil { // exchanged just now
+			return 0, 0
+		}
+		base, err := strconv.ParseInt(strings.TrimSuffix(filepath.Base(l), ".log"), 10, 64)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case base < upTo:
+			clean += st.Size()
+		case i < len(logs)-1:
+			dirty += st.Size()
+		}
+	}
+	return clean, dirty
 }
 
 // compactHere opens a directory of Kafka's and compacts it until nothing is left to do.

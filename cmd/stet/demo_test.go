@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"stet/internal/testkit"
+	"stet/internal/testkit/port"
 )
 
 // demoSays checks what `make run` is to end with, and that it leaves nothing behind.
@@ -98,7 +99,7 @@ func TestDemoRefuses(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"no topic":                            {"--source", src.Addr, "--topics", "nothing.*"},
-		"refused":                             {"--source", freeAddr(t)},
+		"refused":                             {"--source", port.Hold(t)},
 		"--rate":                              {"--rate", "fast"},
 		"--duration":                          {"--duration", "-1s"},
 		"--dir: " + used + " is not empty":    {"--dir", used},

@@ -48,7 +48,7 @@ func TestClientsReadACommittedSourceEpoch(t *testing.T) {
 		}
 	}
 	if testkit.HaveKafka() {
-		out := testkit.Tool(t, "console-consumer", "--bootstrap-server", p.Addr, "--topic", "t", "--group", "java", "--max-messages", "2", "--timeout-ms", "20000",
+		out := testkit.Tool(t, "console-consumer", "--bootstrap-server", p.Addr, "--topic", "t", "--group", "java", "--max-messages", "2", "--timeout-ms", "60000",
 			"--property", "print.offset=true", "--consumer-property", "auto.offset.reset=earliest")
 		contains(t, "Java", out, "Offset:3", "Offset:4", fmt.Sprintf("Processed a total of %d messages", 2))
 	}

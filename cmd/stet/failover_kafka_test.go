@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,9 @@ func TestFailoverFromRealKafka(t *testing.T) {
 	mirror(t, p, "m", k.Bootstrap, "ex,grp")
 	waitFor(t, p, "m", "lag-zero")
 	testkit.MustStet(t, "mirrors", "--bootstrap-server", p.Addr, "--pause", "--topics", "ex", "--mirror", "m")
+	eventually(t, "the pause", func() string { // it holds a moment after the answer
+		return testkit.MustStet(t, "mirrors", "--bootstrap-server", p.Addr, "--describe", "--mirror", "m")
+	}, regexp.MustCompile(`ex +0 .*PAUSED`))
 	if err := a.EndTransaction(ctx, kgo.TryCommit); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +121,7 @@ func TestFailoverFromRealKafka(t *testing.T) {
 		}
 	}
 	n := strings.Count(want, "\n")
-	java := testkit.Tool(t, "console-consumer", "--bootstrap-server", p.Addr, "--topic", "ex", "--from-beginning", "--max-messages", fmt.Sprint(n), "--timeout-ms", "20000", "--consumer-property", "isolation.level=read_committed")
+	java := testkit.Tool(t, "console-consumer", "--bootstrap-server", p.Addr, "--topic", "ex", "--from-beginning", "--max-messages", fmt.Sprint(n), "--timeout-ms", "60000", "--consumer-property", "isolation.level=read_committed")
 	contains(t, "Java read committed", java, "franz\njava\n", fmt.Sprintf("Processed a total of %d messages", n))
 	if recs := readAll(ctx, t, p.Addr, "ex", true)[0]; len(recs) != n {
 		t.Errorf("franz-go reads %d committed records, want %d: %v", len(recs), n, recs)

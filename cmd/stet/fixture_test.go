@@ -7,12 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"stet/internal/testkit"
 	"stet/loadgen/verify"
@@ -87,6 +89,37 @@ func createTopic(ctx context.Context, t *testing.T, addr, topic string, partitio
 	}
 	if _, err := kadm.NewClient(testkit.Client(t, addr)).CreateTopic(ctx, partitions, -1, m, topic); err != nil {
 		t.Fatalf("topic %s: %v", topic, err)
+	}
+	awaitTopic(ctx, t, addr, topic)
+}
+
+// awaitTopic waits until each broker of a cluster knows the topic and its leaders: each learns of it by itself, after the answer to who created it.
+func awaitTopic(ctx context.Context, t *testing.T, addr, topic string) {
+	t.Helper()
+	cl := testkit.Client(t, addr)
+	brokers, err := kadm.NewClient(cl).ListBrokers(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	knows := func(node int32) bool {
+		md := kmsg.NewPtrMetadataRequest()
+		rt := kmsg.NewMetadataRequestTopic()
+		rt.Topic = kmsg.StringPtr(topic)
+		md.Topics = append(md.Topics, rt)
+		resp, err := cl.Broker(int(node)).Request(ctx, md)
+		if err != nil {
+			return false
+		}
+		d := resp.(*kmsg.MetadataResponse).Topics[0]
+		return d.ErrorCode == 0 && !slices.ContainsFunc(d.Partitions, func(p kmsg.MetadataResponseTopicPartition) bool { return p.Leader < 0 })
+	}
+	for _, b := range brokers {
+		for !knows(b.NodeID) {
+			if ctx.Err() != nil {
+				t.Fatalf("broker %d does not know topic %s", b.NodeID, topic)
+			}
+			<-time.After(10 * time.Millisecond) // a condition is polled
+		}
 	}
 }
 
@@ -172,12 +205,29 @@ func transact(ctx context.Context, t *testing.T, addr, id, topic, end string, n 
 		if err := cl.EndTransaction(ctx, kgo.TryCommit); err != nil {
 			t.Fatal(err)
 		}
+		awaitTransaction(ctx, t, cl, id, "CompleteCommit")
 	case "abort":
 		if err := cl.EndTransaction(ctx, kgo.TryAbort); err != nil {
 			t.Fatal(err)
 		}
+		awaitTransaction(ctx, t, cl, id, "CompleteAbort")
 	}
 	return cl
+}
+
+// awaitTransaction waits until the markers are written, which comes after the answer to who ended the transaction.
+func awaitTransaction(ctx context.Context, t *testing.T, cl *kgo.Client, id, state string) {
+	t.Helper()
+	for {
+		got, err := kadm.NewClient(cl).DescribeTransactions(ctx, id)
+		if err == nil && got[id].State == state {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("transaction %s is %q, %v; want %s", id, got[id].State, err, state)
+		}
+		<-time.After(10 * time.Millisecond) // a condition is polled
+	}
 }
 
 // mirror creates a mirror of a source on a Stet process and starts topics.

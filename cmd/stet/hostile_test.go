@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"stet/internal/testkit"
+	"stet/internal/testkit/port"
 )
 
 // rss is the resident memory of a process in bytes.
@@ -41,7 +42,7 @@ func rss(t *testing.T, pid int) int64 {
 // claimed; memory does not grow by them, and others are served all the while.
 func TestHostileClientsCostNothing(t *testing.T) {
 	ctx := contextFor(t, 2*time.Minute)
-	http := freeAddr(t)
+	http := port.Hold(t)
 	p := testkit.StartProcess(t, "", "http.listener="+http, "queued.max.request.bytes=67108864", "max.connections.per.ip=100000")
 	createTopic(ctx, t, p.Addr, "t", 1)
 	cl := testkit.Client(t, p.Addr, kgo.DefaultProduceTopic("t"), kgo.ProducerBatchCompression(kgo.NoCompression()))

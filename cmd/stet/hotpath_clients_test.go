@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"stet/internal/testkit"
+	"stet/internal/testkit/port"
 	"stet/zerocopy/batch"
 )
 
@@ -102,7 +103,7 @@ func costs(t *testing.T, addr string, pid, n int, round func()) (allocs, bytes, 
 // of 16 KiB is one read of the socket (and one that finds it empty), one write of the log, and no allocation; a
 // fetch of 1 MiB is one sendfile beside that.
 func TestHotPathClients(t *testing.T) {
-	addr := freeAddr(t)
+	addr := port.Hold(t)
 	p := testkit.StartProcess(t, "", "http.listener="+addr)
 	createTopic(testkit.Context(t), t, p.Addr, "t", 1)
 	c := newPlainClient(t, p.Addr)

@@ -3,7 +3,6 @@ package main_test
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -14,19 +13,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"stet/internal/testkit"
+	"stet/internal/testkit/port"
 	"stet/internal/testkit/scripted"
 )
-
-// freeAddr is an address that nobody listens on.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
 
 // scrape reads the values of /metrics.
 func scrape(t *testing.T, addr string) map[string]float64 {
@@ -86,7 +75,7 @@ func TestHotPathAllocations(t *testing.T) {
 	for p := range int32(4) {
 		src.Produce(topic, p, 1, 10)
 	}
-	addr := freeAddr(t)
+	addr := port.Hold(t)
 	p := testkit.StartProcess(t, "", "mirror.metadata.refresh.interval.ms=600000", "http.listener="+addr)
 
 	// The source knows how far the copy is: nobody has to ask the broker meanwhile.

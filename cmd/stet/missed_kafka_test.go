@@ -3,6 +3,7 @@ package main_test
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -75,9 +76,7 @@ func TestKafkaDropsWhatAPausedMirrorNeeds(t *testing.T) {
 	if want := readAll(ctx, t, k.Bootstrap, "c", true)[0]; got[len(got)-1] != want[len(want)-1] {
 		t.Errorf("the last record is %s, the source's %s", got[len(got)-1], want[len(want)-1])
 	}
-	if log := p.Stderr(); !strings.Contains(log, "copied again") {
-		t.Error("the log says nothing of a full copy")
-	}
+	eventually(t, "the log says that the topic is copied again", p.Stderr, regexp.MustCompile("copied again"))
 }
 
 // awaitGone calls ok, with the number of the round, until it holds.

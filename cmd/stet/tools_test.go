@@ -57,7 +57,7 @@ func TestKafkaToolsAgainstStet(t *testing.T) {
 	contains(t, "consumer-groups --delete", run("consumer-groups", "--delete", "--group", "g1"), "Deletion of requested consumer groups")
 
 	contains(t, "producer-perf", testkit.Tool(t, "producer-perf", "--bootstrap-server", p.Addr, "--topic", "orders", "--num-records", "20000", "--record-size", "500", "--throughput", "-1"), "20000 records sent")
-	contains(t, "consumer-perf", run("consumer-perf", "--topic", "orders", "--num-records", "20000"), "9.5367")
+	contains(t, "consumer-perf", run("consumer-perf", "--topic", "orders", "--num-records", "20000", "--timeout", "60000"), "9.5367")
 	contains(t, "get-offsets", run("get-offsets", "--topic", "console"), "console:0:3")
 	contains(t, "get-offsets earliest", run("get-offsets", "--topic", "console", "--time", "-2"), "console:0:0")
 	contains(t, "log-dirs", run("log-dirs", "--describe", "--topic-list", "orders"), `"partition":"orders-3"`)

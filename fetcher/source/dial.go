@@ -80,6 +80,9 @@ func (o *Options) dial(ctx context.Context, addr, clientID string, pool *zerocop
 // for the end of a line that never comes.
 const silence = 1500 * time.Millisecond
 
+// httpPatience bounds our asking.
+const httpPatience = 10 * time.Second
+
 // speaksHTTP asks on a connection of its own.
 func (o *Options) speaksHTTP(ctx context.Context, addr string) bool {
 	conn, err := o.Dial(ctx, "tcp", addr)
@@ -87,7 +90,7 @@ func (o *Options) speaksHTTP(ctx context.Context, addr string) bool {
 		return false
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(silence))
+	_ = conn.SetDeadline(time.Now().Add(httpPatience))
 	var first [4]byte
 	if _, err := io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n"); err != nil {
 		return false

@@ -22,13 +22,13 @@ func TestRoundTripTimeIsOfBytes(t *testing.T) {
 	defer p.Close()
 	var d net.Dialer
 	s := source.New(source.Options{
-		Mirror: "m", Bootstrap: []string{c.Bootstrap()}, RequestTimeout: 5 * time.Second, DialTimeout: 3 * time.Second,
+		Mirror: "m", Bootstrap: []string{c.Bootstrap()}, RequestTimeout: time.Minute, DialTimeout: time.Minute,
 		Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return d.DialContext(ctx, network, p.Addr())
 		},
 	})
 	defer s.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	conn, err := s.Connect(ctx, 1, 0)
 	if err != nil {

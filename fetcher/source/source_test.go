@@ -20,11 +20,12 @@ import (
 
 	"stet/broker/mirrormsg"
 	"stet/fetcher/source"
+	"stet/internal/testkit/port"
 	"stet/internal/testkit/scripted"
 )
 
 func newSource(t *testing.T, bootstrap ...string) *source.Source {
-	s := source.New(source.Options{Mirror: "m", BrokerID: 3, Bootstrap: bootstrap, RequestTimeout: 5 * time.Second, DialTimeout: 3 * time.Second})
+	s := source.New(source.Options{Mirror: "m", BrokerID: 3, Bootstrap: bootstrap, RequestTimeout: time.Minute, DialTimeout: time.Minute})
 	t.Cleanup(s.Close)
 	return s
 }
@@ -59,12 +60,12 @@ func TestWrongPortsAreNamed(t *testing.T) {
 	silent := listener(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 	hangup := listener(t, func(c net.Conn) { c.Close() })
 	ssh := listener(t, func(c net.Conn) { fmt.Fprint(c, "SSH-2.0-x\r\n"); _, _ = io.Copy(io.Discard, c) })
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	closed := port.Hold(t)
+	impatient := func(bootstrap ...string) *source.Source {
+		s := source.New(source.Options{Mirror: "m", BrokerID: 3, Bootstrap: bootstrap, DialTimeout: 3 * time.Second})
+		t.Cleanup(s.Close)
+		return s
 	}
-	closed := free.Addr().String()
-	free.Close()
 	var wg sync.WaitGroup
 	host := func(s *httptest.Server) string { return s.Listener.Addr().String() }
 	for addr, want := range map[string]string{
@@ -76,14 +77,18 @@ func TestWrongPortsAreNamed(t *testing.T) {
 		closed:       "connection refused",
 	} {
 		wg.Go(func() {
-			_, err := newSource(t, addr).ClusterID(context.Background())
+			s := newSource(t, addr)
+			if addr == silent {
+				s = impatient(addr)
+			}
+			_, err := s.ClusterID(context.Background())
 			if err == nil || !strings.Contains(err.Error(), addr) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s: %v; want %q", addr, err, want)
 			}
 		})
 	}
 	wg.Go(func() {
-		_, err := newSource(t, closed, silent).ClusterID(context.Background())
+		_, err := impatient(closed, silent).ClusterID(context.Background())
 		if err == nil || !strings.Contains(err.Error(), closed) || !strings.Contains(err.Error(), silent) {
 			t.Errorf("two addresses: %v", err)
 		}

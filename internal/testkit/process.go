@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"stet/internal/testkit/port"
 )
 
 // Process is a `stet broker` of its own, which a test can kill.
@@ -74,7 +76,8 @@ func StartProcessUnder(t testing.TB, under []string, dir string, sets ...string)
 	for _, s := range sets {
 		p.args = append(p.args, "--set", s)
 	}
-	p.start(t, "PLAINTEXT://127.0.0.1:0")
+	listener := "PLAINTEXT://" + port.Hold(t)
+	p.start(t, listener)
 	t.Cleanup(func() { p.Kill() })
 	return p
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"stet/internal/testkit/port"
 	"stet/zerocopy/batch"
 )
 
@@ -70,8 +71,11 @@ type Log struct {
 func NewCluster(t testing.TB, n int) *Cluster {
 	t.Helper()
 	c := newCluster(t, n)
+	for _, b := range c.brokers { // all of them, before anybody can ask for one
+		b.Addr = port.Hold(t)
+	}
 	for _, b := range c.brokers {
-		b.listen(t, "127.0.0.1:0")
+		b.listen(t)
 	}
 	return c
 }
@@ -117,13 +121,15 @@ func (c *Cluster) Dial(_ context.Context, _, addr string) (net.Conn, error) {
 	return nil, syscall.ECONNREFUSED
 }
 
-func (b *Broker) listen(t testing.TB, addr string) {
+func (b *Broker) listen(t testing.TB) {
 	t.Helper()
-	l, err := net.Listen("tcp", addr)
+	l, err := net.Listen("tcp", b.Addr)
 	if err != nil {
 		t.Fatalf("listen: %v", err)
 	}
-	b.l, b.Addr = l, l.Addr().String()
+	b.c.mu.Lock()
+	b.l = l
+	b.c.mu.Unlock()
 	b.c.wg.Go(func() { b.accept(l) })
 }
 
@@ -164,7 +170,7 @@ func (b *Broker) Up(t testing.TB) {
 	t.Helper()
 	b.c.Change(func() { b.down = false })
 	if !b.piped {
-		b.listen(t, b.Addr)
+		b.listen(t)
 	}
 }
 
