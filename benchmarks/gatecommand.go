@@ -82,12 +82,13 @@ func (b *bench) gate(ctx context.Context, addr, topic, dir string) (*growth.Reco
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	var before, after []byte
+	var before, after, first, last []byte
 	name := filepath.Join(dir, "allocs.pb.gz")
 	run, err := gate.Measure(ctx, gate.Options{
 		Bootstrap: addr, Topic: topic, Dir: b.dir("gate-" + topic),
-		Before: func() (err error) { before, err = allocations(); return err },
-		After:  func() (err error) { after, err = allocations(); return err },
+		Before: func() (err error) { first, err = allocations(); return err },
+		After:  func() (err error) { last, err = allocations(); return err },
+		Least:  func() { before, after = first, last },
 	})
 	if err != nil {
 		return nil, err
