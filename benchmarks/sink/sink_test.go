@@ -2,6 +2,7 @@ package sink_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,24 +22,16 @@ func TestSinkCountsWhatItThrowsAway(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Acks, o.Partitions, o.Create, o.Producers, o.Duration = -1, 3, true, 2, 200*time.Millisecond
-		var acked int64
-		seen := make(chan int, 1<<16)
-		o.Acked = func(_ int32, _ int64, _, n int, _ time.Time) { seen <- n }
+		o.Acks, o.Partitions, o.Create, o.Producers, o.Duration = -1, 3, true, 2, 500*time.Millisecond
+		var acked atomic.Int64
+		o.Acked = func(_ int32, _ int64, _, n int, _ time.Time) { acked.Add(int64(n)) }
 		r, err := loadgen.Produce(context.Background(), s.Addr(), "load", o)
 		s.Close()
 		if err != nil {
 			t.Fatal(err)
 		}
-		for close(seen); ; {
-			n, ok := <-seen
-			if !ok {
-				break
-			}
-			acked += int64(n)
-		}
-		if r.Load.Errors != 0 || acked == 0 || acked != s.Bytes() {
-			t.Errorf("%d bytes in records of %d: %d errors, %d bytes acknowledged, %d arrived", o.BatchSize, o.RecordSize, r.Load.Errors, acked, s.Bytes())
+		if r.Load.Errors != 0 || acked.Load() == 0 || acked.Load() != s.Bytes() {
+			t.Errorf("%d bytes in records of %d: %d errors, %d bytes acknowledged, %d arrived", o.BatchSize, o.RecordSize, r.Load.Errors, acked.Load(), s.Bytes())
 		}
 	}
 }

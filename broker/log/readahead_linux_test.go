@@ -1,6 +1,8 @@
 package log
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"stet/internal/clock"
@@ -57,6 +59,35 @@ func TestReadaheadRealFiles(t *testing.T) {
 			t.Skipf("READAHEAD NOT TESTED ON REAL FILES: this file system keeps %d of %d bytes in memory", n, s.size)
 		}
 	}
+	// Whether memory is short, and whether the kernel takes a block at once, is another file's to show.
+	control, err := vfs.OS.OpenFile(filepath.Join(t.TempDir(), "control"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer control.Close()
+	if _, err := control.WriteAt(make([]byte, 2<<20), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := control.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	controlled := func() int64 {
+		n, err := control.(vfs.PageCacher).Resident(0, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if err := control.(vfs.PageCacher).DontNeed(0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := control.(vfs.PageCacher).WillNeed(0, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	whole := controlled() == 1<<20
+	if _, err := control.ReadAt(make([]byte, 1<<20), 0); err != nil {
+		t.Fatal(err)
+	}
 	read := func(seg *segment, off int64, p []byte) {
 		t.Helper()
 		if _, err := seg.file.ReadAt(p, off); err != nil {
@@ -83,8 +114,13 @@ func TestReadaheadRealFiles(t *testing.T) {
 		s.Release()
 		m.ahead.drain(false)
 	}
-	if ready < asked/2 {
+	if !whole {
+		t.Log("NOT TESTED: whether bytes are there before they are asked for; this kernel or device does not take a block at once")
+	} else if ready < asked/2 {
 		t.Errorf("of %d bytes %d were in memory when they were asked for", asked, ready)
+	}
+	if controlled() != 1<<20 {
+		t.Skip("NOT TESTED: what stays in memory; the system takes back pages of others, too")
 	}
 	for i, s := range l.segs[:4] {
 		limit := int64(4 << 20) // what is read before a run of reads is seen as one
