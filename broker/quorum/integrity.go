@@ -5,9 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"hash/fnv"
-	"io"
 	"os"
+	"slices"
 
 	"github.com/hashicorp/raft"
 	"go.etcd.io/bbolt"
@@ -30,91 +29,44 @@ func noPanic(f func() error) (err error) {
 
 // checkStore looks at the whole of raft.db before it is used: bbolt itself finds damage only where it comes across it, by a
 // panic or not at all, and with one of its two meta pages damaged it goes on silently with what was before the last write.
-// A file that is missing or empty, as a crash in the very first start may leave it, is none.
-func checkStore(path string) error {
-	f, err := os.Open(path)
-	if errors.Is(err, os.ErrNotExist) {
+// A file that is missing, or that a crash in the very first start left empty or unfinished, is none.
+func checkStore(path string, fresh bool) error {
+	st, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && st.Size() == 0 {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil || st.Size() == 0 {
+	// Opened to be alone with it. Beyond the meta pages this reads nothing.
+	options := *bbolt.DefaultOptions
+	options.Timeout, options.ReadOnly = lockTimeout, true
+	var db *bbolt.DB
+	openErr := noPanic(func() (err error) {
+		db, err = bbolt.Open(path, 0o600, &options)
 		return err
-	}
-	if _, err := io.Copy(io.Discard, f); err != nil { // bbolt maps it, and a read error there ends the process
-		return err
-	}
-	if err := checkMetaPages(f, st.Size()); err != nil {
-		return errDamaged(path, err)
-	}
-	err = noPanic(func() error {
-		options := *bbolt.DefaultOptions
-		options.Timeout, options.ReadOnly = lockTimeout, true
-		db, err := bbolt.Open(path, 0o600, &options)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = db.Close() }()
-		return db.View(func(tx *bbolt.Tx) error {
-			var first error
-			for err := range tx.Check() { // to the end: its goroutine waits for a reader
-				if first == nil {
-					first = err
-				}
-			}
-			return first
-		})
 	})
-	if err != nil && !isLocked(err) {
+	if openErr == nil {
+		defer func() { _ = db.Close() }()
+	}
+	if isLocked(openErr) {
+		return openErr
+	}
+	file, err := os.ReadFile(path) // not through the map: a read error there ends the process
+	if err != nil {
+		return err
+	}
+	if err := checkFile(file); err != nil {
+		if fresh && (len(file) < initialPages*os.Getpagesize() || !slices.ContainsFunc(file, func(b byte) bool { return b != 0 })) {
+			return os.Truncate(path, 0)
+		}
 		return errDamaged(path, err)
 	}
-	return err
+	return openErr
 }
 
-// The meta pages of bbolt (file format 2): a page header, magic, version, page size, flags, root, free list, the number of pages, transaction
-// and a checksum of all that.
-const (
-	metaHeader   = 16
-	metaSize     = 64
-	metaMagic    = 0xED0CDAED
-	maxPageBits  = 16
-	minPageBits  = 9
-	metaPageSize = 8
-	metaPages    = 40
-)
-
-func checkMetaPages(f io.ReaderAt, size int64) error {
-	page := func(at int64) (pageSize, pages int64, ok bool) {
-		b := make([]byte, metaSize)
-		if _, err := f.ReadAt(b, at+metaHeader); err != nil {
-			return 0, 0, false
-		}
-		sum := fnv.New64a()
-		sum.Write(b[:metaSize-8])
-		ok = binary.NativeEndian.Uint32(b) == metaMagic && binary.NativeEndian.Uint64(b[metaSize-8:]) == sum.Sum64()
-		return int64(binary.NativeEndian.Uint32(b[metaPageSize:])), int64(binary.NativeEndian.Uint64(b[metaPages:])), ok
-	}
-	first, pages, ok := page(0)
-	if !ok {
-		for bits := minPageBits; bits <= maxPageBits; bits++ {
-			if _, _, ok := page(1 << bits); ok {
-				return errors.New("the first of its two meta pages is not what was written, so the last change may be missing (`bbolt surgery revert-meta-page` accepts the state before it)")
-			}
-		}
-		return errors.New("it has no meta page")
-	}
-	_, others, ok := page(first)
-	if !ok {
-		return errors.New("the second of its two meta pages is not what was written, so the last change may be missing (`bbolt surgery revert-meta-page` accepts the state before it)")
-	}
-	if need := max(pages, others) * first; size < need {
-		return fmt.Errorf("it has %d bytes, %d were written", size, need)
-	}
-	return nil
-}
+// initialPages is how many bbolt writes, at once, before anything else.
+const initialPages = 4
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 

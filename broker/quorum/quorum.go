@@ -135,7 +135,8 @@ func openStore(dir string) (*raftboltdb.BoltStore, error) {
 		}
 		return fmt.Errorf("quorum: open %w", err)
 	}
-	if err := checkStore(path); err != nil {
+	snapshots, _ := os.ReadDir(filepath.Join(dir, "snapshots"))
+	if err := checkStore(path, len(snapshots) == 0); err != nil {
 		return nil, locked(err)
 	}
 	options := *bbolt.DefaultOptions
@@ -178,9 +179,12 @@ func (q *Quorum) start(o Options) error {
 		c.SnapshotThreshold, c.TrailingLogs = o.SnapshotThreshold, o.SnapshotThreshold/4
 	}
 
-	// Raft writes its term as it starts, and panics when it cannot: a disk that is full is found out here.
-	if err := q.store.Set(startedKey, []byte{1}); err != nil {
+	// A disk that is full is found out here.
+	if err := noPanic(func() error { return q.store.Set(startedKey, []byte{1}) }); err != nil {
 		return fmt.Errorf("quorum: %s cannot be written: %w", o.Dir, err)
+	}
+	if err := q.takeBackBootstrap(snapshots); err != nil {
+		return err
 	}
 	exists, err := raft.HasExistingState(q.store, q.store, snapshots)
 	if err != nil {
@@ -200,6 +204,29 @@ func (q *Quorum) start(o Options) error {
 		return fmt.Errorf("quorum: open %s: %w", o.Dir, errors.Join(err, q.fsm.failure()))
 	}
 	return q.catchUp(o, id)
+}
+
+// takeBackBootstrap makes a first start that ended in the middle a first start again: it writes the term before the first entry. Entries that are gone
+// beside a snapshot are lost: some always stay.
+func (q *Quorum) takeBackBootstrap(snapshots raft.SnapshotStore) error {
+	last, err := q.store.LastIndex()
+	if err != nil {
+		return fmt.Errorf("quorum: read %s: %w", q.dir, err)
+	}
+	if last > 0 {
+		return nil
+	}
+	have, err := snapshots.List()
+	if err != nil {
+		return fmt.Errorf("quorum: read %s: %w", q.dir, err)
+	}
+	if len(have) > 0 {
+		return fmt.Errorf("quorum: %w", errDamaged(filepath.Join(q.dir, storeFile), errors.New("it has no entries, but there is a snapshot")))
+	}
+	if term, err := q.store.GetUint64(termKey); err != nil || term == 0 {
+		return nil // a key that is not there is an error
+	}
+	return q.store.BoltStore.SetUint64(termKey, 0)
 }
 
 // catchUp waits until this node leads and has applied all that was committed.

@@ -55,6 +55,7 @@ func (s sealedSnapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, err
 			return nil, nil, fmt.Errorf("quorum: snapshot %s in %s: meta.json is not what was written", id, s.dir)
 		}
 		_, _ = r.Discard(len(head))
+		m.Size -= int64(len(head))
 	}
 	return m, readCloser{r, rc}, nil
 }
