@@ -146,11 +146,27 @@ func (b *Broker) openMetadata() error {
 	}
 	b.quorum = q
 	if q.Image().Offset() == 0 {
-		if props := filepath.Join(dir, "meta.properties"); exists(props) {
-			return fmt.Errorf("log.dirs: %s holds no metadata, but %s says that there were some; put back a copy of them, or give Stet a directory of its own", mdir, props)
+		if what := b.traces(); what != "" {
+			return fmt.Errorf("log.dirs: %s holds no metadata, but %s says that there were some; put them back, or give Stet directories of its own", mdir, what)
 		}
 	}
 	return nil
+}
+
+// traces is a file of ours that only a broker with metadata leaves, "" if there is none.
+func (b *Broker) traces() string {
+	for _, dir := range b.cfg.LogDirs() {
+		if props := filepath.Join(dir, "meta.properties"); exists(props) {
+			return props
+		}
+		entries, _ := os.ReadDir(dir) // one that cannot be read is told of when the logs are opened
+		for _, e := range entries {
+			if of := filepath.Join(dir, e.Name(), log.IncarnationFile); e.IsDir() && exists(of) {
+				return of
+			}
+		}
+	}
+	return ""
 }
 
 func exists(path string) bool {
@@ -190,12 +206,19 @@ func (b *Broker) openLogs(ctx context.Context) error {
 // checkMetadataAge refuses metadata that are older than a partition (put back from a copy, say, or damaged): its directory would be taken for
 // that of a deleted topic. It comes before anything is written to the metadata, which would hide it.
 func (b *Broker) checkMetadataAge(img *meta.Image) error {
-	newest, partition, where := b.logs.NewestIncarnation()
-	if newest < img.Offset() {
+	var younger []string
+	for _, l := range b.logs.Logs() {
+		t := img.Topic(l.Topic())
+		added := t != nil && t.ID == l.TopicID() && t.Incarnation == l.Incarnation() && int(l.Partition()) >= len(t.Partitions) // they never become fewer
+		if added || l.Incarnation() >= img.Offset() {
+			younger = append(younger, l.Dir())
+		}
+	}
+	if len(younger) == 0 {
 		return nil
 	}
-	return fmt.Errorf("log.dirs: the metadata in %s end at offset %d, but partition %s in %s was made at %d: they are older than it (put back from a copy?); nothing is changed. Put the right ones back, or move that directory away to go on without it",
-		filepath.Join(b.cfg.LogDirs()[0], metadataDir), img.Offset(), partition, where, newest)
+	return fmt.Errorf("log.dirs: the metadata in %s end at offset %d and are older than %d of the partitions, such as %s (put back from a copy?); no partition is changed. Put the right ones back, or move the directories of these partitions away to go on without",
+		filepath.Join(b.cfg.LogDirs()[0], metadataDir), img.Offset(), len(younger), younger[0])
 }
 
 // clusterID is the one in the metadata; a first start makes one.

@@ -1,11 +1,13 @@
 package broker_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"stet/internal/testkit"
@@ -72,6 +74,77 @@ func TestOldMetadata(t *testing.T) {
 			t.Errorf("%s holds %q", topic, got[0].Value)
 		}
 	}
+}
+
+// TestOldMetadataWithFewerPartitions: partitions that were added since are younger, too.
+func TestOldMetadataWithFewerPartitions(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	now, old, right := filepath.Join(dir, "stet-metadata"), filepath.Join(t.TempDir(), "old"), filepath.Join(t.TempDir(), "right")
+	ctx := testkit.Context(t)
+	b := testkit.StartBroker(t, dir)
+	if _, err := kadm.NewClient(testkit.Client(t, b.Addr())).CreateTopic(ctx, 1, 1, nil, "t"); err != nil {
+		t.Fatal(err)
+	}
+	testkit.StopBroker(t, b)
+	if err := os.CopyFS(old, os.DirFS(now)); err != nil {
+		t.Fatal(err)
+	}
+	b = testkit.StartBroker(t, dir)
+	if r, err := kadm.NewClient(testkit.Client(t, b.Addr())).UpdatePartitions(ctx, 3, "t"); err != nil || r.Error() != nil {
+		t.Fatal(err, r)
+	}
+	testkit.StopBroker(t, b)
+	if err := errors.Join(os.Rename(now, right), os.Rename(old, now)); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := testkit.TryBroker(dir); err == nil || !strings.Contains(err.Error(), "older than 2 of the partitions, such as "+filepath.Join(dir, "t-")) {
+		t.Errorf("%v", err)
+		if err == nil {
+			testkit.StopBroker(t, b)
+		}
+	}
+	if err := errors.Join(os.RemoveAll(now), os.Rename(right, now)); err != nil {
+		t.Fatal(err)
+	}
+	testkit.StopBroker(t, testkit.StartBroker(t, dir))
+	if found, _ := filepath.Glob(filepath.Join(dir, "t-?")); len(found) != 3 {
+		t.Errorf("%v", found)
+	}
+}
+
+// TestNothingButPartitions: a start without metadata and meta.properties beside partitions writes no new cluster id, so the right ones can be put back.
+func TestNothingButPartitions(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	now, right := filepath.Join(dir, "stet-metadata"), filepath.Join(t.TempDir(), "right")
+	b := testkit.StartBroker(t, dir)
+	if _, err := kadm.NewClient(testkit.Client(t, b.Addr())).CreateTopic(testkit.Context(t), 1, 1, nil, "t"); err != nil {
+		t.Fatal(err)
+	}
+	id := b.ClusterID()
+	testkit.StopBroker(t, b)
+	if err := errors.Join(os.Rename(now, right), os.Remove(filepath.Join(dir, "meta.properties"))); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if b, err := testkit.TryBroker(dir); err == nil || !strings.Contains(err.Error(), "stet.incarnation says that there were some") {
+			t.Errorf("%v", err)
+			if err == nil {
+				testkit.StopBroker(t, b)
+			}
+		}
+	}
+	if err := errors.Join(os.RemoveAll(now), os.Rename(right, now)); err != nil {
+		t.Fatal(err)
+	}
+	b = testkit.StartBroker(t, dir)
+	if b.ClusterID() != id || !exists(filepath.Join(dir, "t-0")) {
+		t.Errorf("cluster %s, was %s", b.ClusterID(), id)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 func must(t *testing.T, err error, path string) string {

@@ -317,8 +317,8 @@ func isDeletedDir(name string) bool {
 // unborn says that a directory is what a crash left of a partition being created: its
 // identity is unreadable or missing, and it holds no data. It is removed.
 func (m *Manager) unborn(dir string) bool {
-	id, _, err := readIdentity(m.o.FS, dir)
-	if err == nil && id != ([16]byte{}) {
+	who, err := readIdentity(m.o.FS, dir)
+	if err == nil && who.id != ([16]byte{}) {
 		return false
 	}
 	if data, derr := hasData(m.o.FS, dir); derr != nil || data {

@@ -18,6 +18,9 @@ const (
 	incarnationFile = "stet.incarnation"
 )
 
+// IncarnationFile is in every partition directory that Stet made.
+const IncarnationFile = incarnationFile
+
 // noIncarnation is that of a directory which Apache Kafka wrote.
 const noIncarnation = -1
 
@@ -83,30 +86,39 @@ func decodeIncarnation(p []byte) (n int64, id [16]byte, err error) {
 	return n, id, nil
 }
 
-// readIdentity reads whose directory it is. Files that do not exist give the zero id and
-// noIncarnation.
-func readIdentity(fsys vfs.FS, dir string) (id [16]byte, incarnation int64, err error) {
-	incarnation = noIncarnation
-	p, err := readFile(fsys, filepath.Join(dir, metadataFile))
-	named := err == nil
-	if named {
-		id, err = decodeMetadata(p)
-	}
-	if err != nil && !isNotExist(err) {
-		return id, incarnation, err
-	}
-	p, err = readFile(fsys, filepath.Join(dir, incarnationFile))
+// identity is whose a directory is. A file that does not exist gives the zero id or noIncarnation.
+type identity struct {
+	id          [16]byte
+	incarnation int64
+	lost        error // why partition.metadata is to be written again; the id is that of stet.incarnation, which has a checksum
+}
+
+func readIdentity(fsys vfs.FS, dir string) (identity, error) {
+	who := identity{incarnation: noIncarnation}
+	p, err := readFile(fsys, filepath.Join(dir, incarnationFile))
 	var same [16]byte
 	if err == nil {
-		incarnation, same, err = decodeIncarnation(p)
+		who.incarnation, same, err = decodeIncarnation(p)
 	}
 	if err != nil && !isNotExist(err) {
-		return id, noIncarnation, err
+		return identity{incarnation: noIncarnation}, err
 	}
-	if named && same != ([16]byte{}) && same != id {
-		return id, noIncarnation, fmt.Errorf("%s: topic id %s, but %s has %s", metadataFile, idString(id), incarnationFile, idString(same))
+	p, err = readFile(fsys, filepath.Join(dir, metadataFile))
+	if err != nil && !isNotExist(err) {
+		return who, err
 	}
-	return id, incarnation, nil
+	if err == nil {
+		who.id, err = decodeMetadata(p)
+	}
+	switch known := same != [16]byte{}; {
+	case err != nil && known:
+		who.id, who.lost = same, err
+	case err != nil && !isNotExist(err):
+		return who, err
+	case err == nil && known && same != who.id:
+		return who, fmt.Errorf("%s: topic id %s, but %s has %s", metadataFile, idString(who.id), incarnationFile, idString(same))
+	}
+	return who, nil
 }
 
 // listing is what a partition directory holds.

@@ -597,16 +597,30 @@ func (l *Log) drop() {
 	l.segs = nil
 }
 
+// nameAgain writes partition.metadata where it is lost.
+func (l *Log) nameAgain(lost error) error {
+	if lost == nil {
+		return nil
+	}
+	file := filepath.Join(l.dir, metadataFile)
+	l.logger.Warn("file with the topic id is written again", "topic", l.tp.topic, "partition", l.tp.partition, "file", file, "err", lost)
+	return writeFile(l.fs, file, encodeMetadata(l.id), true)
+}
+
 // openPartition opens a directory. On failure the log is there, offline, and its files stay
 // as they are.
 func openPartition(m *Manager, dir string, tp topicPartition, cfg Config, from loadFrom) *Log {
 	l := newLog(m, dir, tp, cfg)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var err error
-	if l.id, l.incarnation, err = readIdentity(m.o.FS, dir); err != nil {
+	who, err := readIdentity(m.o.FS, dir)
+	l.id, l.incarnation = who.id, who.incarnation
+	if err != nil {
 		l.nameless.Store(true)
 	} else {
+		err = l.nameAgain(who.lost)
+	}
+	if err == nil {
 		err = l.open(from)
 	}
 	if err != nil {

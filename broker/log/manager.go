@@ -178,17 +178,6 @@ func (m *Manager) all() []*Log {
 	return out
 }
 
-// NewestIncarnation is the largest incarnation of all partitions, and which partition has it, in which log directory; -1 without any.
-func (m *Manager) NewestIncarnation() (newest int64, partition, dir string) {
-	newest = noIncarnation
-	for _, l := range m.all() {
-		if l.incarnation > newest {
-			newest, partition, dir = l.incarnation, l.tp.String(), filepath.Dir(l.dir)
-		}
-	}
-	return newest, partition, dir
-}
-
 // Get is the open partition, or nil.
 func (m *Manager) Get(topic string, partition int32) *Log {
 	m.mu.Lock()
@@ -219,7 +208,7 @@ func (m *Manager) Create(topic string, partition int32, id [16]byte, incarnation
 			_ = l.fail("open", err)
 			return l, nil
 		}
-		if l.incarnation == incarnation { // no other topic has it: the file with the id is damaged
+		if l.incarnation == incarnation && l.id != ([16]byte{}) { // no other topic has it: the file with the id is damaged
 			l.nameless.Store(true)
 			_ = l.fail("open", fmt.Errorf("%s: topic id %s, the metadata have %s", filepath.Join(l.dir, metadataFile), idString(l.id), idString(id)))
 			return l, nil

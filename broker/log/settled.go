@@ -217,6 +217,12 @@ func (m *Manager) ImageApplied() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.applied, m.settledDue = true, true
+	for tp := range m.settled { // of a topic that was deleted; with older metadata that were put back its incarnation could come again
+		if m.logs[tp] == nil {
+			delete(m.settled, tp)
+			m.settledStale = true
+		}
+	}
 }
 
 // mayMake refuses to make a partition that may exist in a directory that is offline. m.mu is held.

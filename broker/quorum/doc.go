@@ -10,9 +10,9 @@
 // a raft entry is there after its transaction's sync or not at all, and a
 // snapshot directory is renamed into place when it is complete.
 //
-// Damage: raft.db is looked at as a whole before it is used (integrity.go), every entry and what raft notes of a snapshot carry a
+// Damage: raft.db is looked at as a whole before it is used (integrity.go, pages.go), every entry and what raft notes of a snapshot carry a
 // checksum (snapshots.go), and entries that build on records that are not there are noticed (fsm.go). What is found is an error
-// of Open that names the file; metadata of an earlier time are never taken for the present ones.
+// of Open that names the file. A whole copy of an earlier time is not told here; the broker compares the metadata with its partitions.
 //
 // Goroutines: raft's own; OnCommit runs on raft's FSM goroutine, one call at a
 // time, except for the first call, which Open makes itself before it returns.
