@@ -223,8 +223,12 @@ func (q *Quorum) takeBackBootstrap(snapshots raft.SnapshotStore) error {
 	if len(have) > 0 {
 		return fmt.Errorf("quorum: %w", errDamaged(filepath.Join(q.dir, storeFile), errors.New("it has no entries, but there is a snapshot")))
 	}
-	if term, err := q.store.GetUint64(termKey); err != nil || term == 0 {
-		return nil // a key that is not there is an error
+	term, err := q.store.GetUint64(termKey)
+	switch {
+	case errors.Is(err, raftboltdb.ErrKeyNotFound), err == nil && term == 0:
+		return nil
+	case err != nil:
+		return fmt.Errorf("quorum: read %s: %w", q.dir, err)
 	}
 	return q.store.BoltStore.SetUint64(termKey, 0)
 }
