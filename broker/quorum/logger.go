@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 )
@@ -18,19 +19,22 @@ func hclogTo(l *slog.Logger) hclog.Logger {
 	return hclog.New(&hclog.LoggerOptions{Name: "raft", Level: level, Output: &lineWriter{l: l}, DisableTime: true})
 }
 
-// lineWriter logs lines. An error that is the same as the last one, as of one failed election after the other, is not said again.
+// sameErrorEvery is how often an error is said that comes again and again, as of one failed election after the other.
+const sameErrorEvery = time.Minute
+
 type lineWriter struct {
 	l    *slog.Logger
-	last []byte // hclog writes one line at a time
+	last []byte // the last error; hclog writes one line at a time
+	said time.Time
 }
 
 func (w *lineWriter) Write(line []byte) (int, error) {
 	level := slog.LevelDebug
 	if bytes.HasPrefix(line, []byte("[ERROR]")) {
-		if bytes.Equal(line, w.last) {
+		if bytes.Equal(line, w.last) && time.Since(w.said) < sameErrorEvery {
 			return len(line), nil
 		}
-		w.last = append(w.last[:0], line...)
+		w.last, w.said = append(w.last[:0], line...), time.Now()
 		level = slog.LevelError
 	}
 	w.l.Log(context.Background(), level, string(bytes.TrimSpace(line)))
