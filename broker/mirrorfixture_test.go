@@ -273,35 +273,26 @@ func (w *world) caughtUp() { w.t.Helper(); w.wait("caught up", mirroring) }
 // nothingLeased waits until nothing is; a request that the source holds brings an empty answer still.
 func (w *world) nothingLeased() {
 	w.t.Helper()
-	for deadline := time.Now().Add(time.Minute); w.b.LeasedBytes() != 0; {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("%d bytes are still leased while nothing is fetched", w.b.LeasedBytes())
-		}
-		<-time.After(time.Millisecond)
-	}
+	w.until("nothing is leased while nothing is fetched", func() bool { return w.b.LeasedBytes() == 0 })
 }
 
 // failedForGood waits until the partition is FAILED and is not tried again.
 func (w *world) failedForGood(topic string, partition int32) part {
 	w.t.Helper()
-	var f part
-	w.wait(fmt.Sprintf("%s-%d FAILED with attempt -1", topic, partition), func(p part) bool {
-		if p.topic == topic && p.PartitionIndex == partition {
-			f = p
-			return p.State == "FAILED" && p.RetryAttempt == -1
-		}
-		return true
-	})
-	return f
+	return w.failedWhen(topic, partition, func(p part) bool { return p.RetryAttempt == -1 })
 }
 
 func (w *world) failed(topic string, partition int32) part {
 	w.t.Helper()
-	var f part
-	w.wait(fmt.Sprintf("%s-%d FAILED", topic, partition), func(p part) bool {
+	return w.failedWhen(topic, partition, func(part) bool { return true })
+}
+
+func (w *world) failedWhen(topic string, partition int32, ok func(part) bool) (f part) {
+	w.t.Helper()
+	w.wait(fmt.Sprintf("%s-%d FAILED as wanted", topic, partition), func(p part) bool {
 		if p.topic == topic && p.PartitionIndex == partition {
 			f = p
-			return p.State == "FAILED"
+			return p.State == "FAILED" && ok(p)
 		}
 		return true
 	})
