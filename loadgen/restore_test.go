@@ -63,6 +63,19 @@ func states(ctx context.Context, t *testing.T, dst string) string {
 	}
 }
 
+func is(want string) func(string) bool { return func(got string) bool { return got == want } }
+
+// become waits until the partitions are as wanted: the answer to a pause or a resume comes before it holds. It returns how they are.
+func become(ctx context.Context, t *testing.T, dst string, right func(string) bool) (got string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) { // a condition is polled
+		if got = states(ctx, t, dst); right(got) {
+			break
+		}
+	}
+	return got
+}
+
 // dynamic are the settings of the throttle that are set explicitly.
 func dynamic(ctx context.Context, t *testing.T, dst string) string {
 	t.Helper()
@@ -146,7 +159,10 @@ func TestCatchupResumes(t *testing.T) {
 			if err == nil || r == nil || r.OK() || len(r.Left) != 0 || end == "interrupt" && !strings.Contains(strings.Join(r.NotValid, ";"), "ended: early: interrupted") {
 				t.Errorf("%v, %+v", err, r)
 			}
-			if got := states(all, t, dst.Addr()); strings.Contains(got, "PAUS") || end == "interrupt" && got != "MIRRORING:3" {
+			right := func(got string) bool {
+				return !strings.Contains(got, "PAUS") && (end != "interrupt" || got == "MIRRORING:3")
+			}
+			if got := become(all, t, dst.Addr(), right); !right(got) {
 				t.Errorf("partitions are left %s", got)
 			}
 		})
@@ -187,13 +203,13 @@ func TestPausedIsNotResumed(t *testing.T) {
 	if resp, err := req.RequestWith(ctx, testkit.Client(t, dst.Addr())); err != nil || resp.Topics[0].ErrorCode != 0 {
 		t.Fatal(err, resp)
 	}
-	if got := states(ctx, t, dst.Addr()); got != "PAUSED:3" {
+	if got := become(ctx, t, dst.Addr(), is("PAUSED:3")); got != "PAUSED:3" {
 		t.Fatalf("paused topics are %s", got)
 	}
 	if _, err := loadgen.Catchup(ctx, catchupOptions(src, dst, &when{})); err == nil || !strings.Contains(err.Error(), "is PAUSED already; resume it first: stet mirrors") {
 		t.Errorf("%v", err)
 	}
-	if got := states(ctx, t, dst.Addr()); got != "PAUSED:3" {
+	if got := become(ctx, t, dst.Addr(), is("PAUSED:3")); got != "PAUSED:3" {
 		t.Errorf("the topics are %s", got)
 	}
 }
@@ -214,7 +230,7 @@ func TestThrottleIsPutBack(t *testing.T) {
 		if err == nil || r == nil || r.OK() || len(r.Left) != 0 || !strings.Contains(strings.Join(r.NotValid, ";"), "ended: early: interrupted") {
 			t.Errorf("%v, %+v", err, r)
 		}
-		if got := states(all, t, dst.Addr()); got != "MIRRORING:3" {
+		if got := become(all, t, dst.Addr(), is("MIRRORING:3")); got != "MIRRORING:3" {
 			t.Errorf("partitions are left %s", got)
 		}
 	}
